@@ -1,0 +1,210 @@
+"""The agent's life: start, loop, stop.
+
+    client -> record -> spool -> transport => receiver -> journal -> logfiles | state | sinks/<name>
+
+The loop touches only the socket, the journals and this node's own folders. Whatever may hang (a run's
+folder, a tracker) belongs to a thread or process of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import secrets
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import zmq
+from loguru import logger
+
+from rankside import endpoint
+from rankside.version import __version__
+from rankside_agent import status
+from rankside_agent.config import Settings
+from rankside_agent.ownership import Endpoint, Lock
+from rankside_agent.receiver import Receiver
+from rankside_agent.recovery import Recovery
+from rankside_agent.registry import Registry
+
+_TICK = 0.5  # seconds between looks at ranks, readers and sinks
+_SAY_AGAIN = 60.0  # seconds before the same trouble is told again
+# A scancel or a launcher sends these to every process of a job; only the first two mean us.
+_STOPPING = (signal.SIGTERM, signal.SIGINT)
+_IGNORED = (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+
+
+class Agent:
+    """One agent. `auto`: a rank started it, and it leaves when its runs are done and delivered."""
+
+    def __init__(self, settings: Settings, auto: bool = False) -> None:
+        """Take the endpoint and the state folder. Raises Taken, ValueError, OSError."""
+        self.settings = settings
+        self.auto = auto
+        self.target = settings.resolved_endpoint()
+        self.state_dir = settings.resolved_state_dir()
+        self.started = time.time()
+        self.stopping_since: float | None = None
+        self._now_at_once = False
+        self._idle_since = time.monotonic()
+        self._said: dict[str, float] = {}
+        self._wakefd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        _raise_file_limit()
+        self._state_lock = Lock(self.state_dir / "lock", f"the state folder {self.state_dir}")
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self.endpoint = Endpoint(self._context, self.target)
+        self.agent_id = _agent_id(self.state_dir / "agent-id")
+        self.registry = Registry(self.state_dir, settings, self.report, self._wake)
+        self.receiver = Receiver(
+            self.endpoint.socket, self.registry, self.agent_id, self._answer, self.report
+        )
+        self._recovery = Recovery(
+            self.registry,
+            self._spool_folders(),
+            self.state_dir / "spool-roots.json",
+            self.agent_id,
+            settings.lost_after_seconds,
+            self.report,
+        )
+        self.receiver.adopted = self._recovery.watch
+        self.registry.before_opening = self._recovery.sweep
+
+    def run(self) -> None:
+        """Serve until stopped, then leave in order."""
+        for number in _STOPPING:
+            signal.signal(number, self._on_signal)
+        for number in _IGNORED:
+            signal.signal(number, signal.SIG_IGN)
+        logger.info(
+            f"rankside {__version__} agent, pid {os.getpid()}, listens on {self.target}; "
+            f"state in {self.state_dir}; {len(self.registry.runs)} unfinished runs"
+        )
+        try:
+            self._serve()
+        finally:
+            self._leave()
+
+    def report(self, text: str) -> None:
+        """Tell of trouble; the same text at most once a minute."""
+        now = time.monotonic()
+        if now - self._said.get(text, -_SAY_AGAIN) >= _SAY_AGAIN:
+            if len(self._said) > 1000:
+                self._said.clear()
+            self._said[text] = now
+            logger.warning(text)
+
+    # -- the loop ------------------------------------------------------------------------------------
+
+    def _serve(self) -> None:
+        poller = zmq.Poller()
+        poller.register(self.endpoint.socket, zmq.POLLIN)
+        poller.register(self._wakefd, zmq.POLLIN)
+        self._carefully(lambda: self._tick(time.monotonic()))  # what the dead left comes first
+        ticked = time.monotonic()
+        while not self._may_leave():
+            ready = dict(poller.poll(int(_TICK * 1000)))
+            if self.endpoint.socket in ready:
+                self.receiver.receive()
+            if self._wakefd in ready:
+                os.eventfd_read(self._wakefd)
+                self._carefully(self.registry.settle)
+            now = time.monotonic()
+            if now - ticked >= _TICK:
+                ticked = now
+                self._carefully(lambda: self._tick(time.monotonic()))
+
+    def _tick(self, now: float) -> None:
+        self._recovery.tick(now)
+        self.registry.tick(now)
+        if self.registry.busy():
+            self._idle_since = now
+        if not self.endpoint.intact():
+            self.report(f"{self.target} was removed or replaced: new ranks cannot find this agent; stopping")
+            self.stop()
+
+    def _carefully(self, work: Callable[[], None]) -> None:
+        """Trouble in one look must not end the agent; the next look tries again."""
+        try:
+            work()
+        except Exception as error:  # noqa: BLE001
+            self.report(f"{type(error).__name__}: {error}")
+            logger.opt(exception=error).debug("in the agent's loop")
+
+    def stop(self) -> None:
+        """Leave once no rank lives, at the latest after the grace; a second call means at once."""
+        if self.stopping_since is not None:
+            self._now_at_once = True
+        else:
+            self.stopping_since = time.monotonic()
+            living = len(self.registry.living())
+            grace = (
+                f"; serving {living} living ranks for {self.settings.stop_grace_seconds:g} s"
+                if living
+                else ""
+            )
+            logger.info(f"stopping{grace}")
+
+    def _may_leave(self) -> bool:
+        now = time.monotonic()
+        if self._now_at_once:
+            return True
+        if self.stopping_since is not None:
+            over = now - self.stopping_since > self.settings.stop_grace_seconds
+            return over or not self.registry.living()
+        return self.auto and now - self._idle_since > self.settings.idle_exit_seconds
+
+    def _leave(self) -> None:
+        self._carefully(lambda: self.receiver.receive())
+        self._carefully(lambda: self.registry.close(self.settings.stop_flush_seconds))
+        self.endpoint.close()
+        self._context.destroy(linger=200)
+        self._state_lock.release()
+        logger.info("stopped")
+
+    # -- small things --------------------------------------------------------------------------------
+
+    def _on_signal(self, _number: int, _frame: Any) -> None:
+        self.stop()
+        self._wake()
+
+    def _wake(self) -> None:
+        os.eventfd_write(self._wakefd, 1)
+
+    def _answer(self, command: dict[str, Any]) -> dict[str, Any]:
+        handler = _COMMANDS.get(str(command.get("command")))
+        if handler is None:
+            return {"error": f"command: {command.get('command')!r} is unknown; known: {', '.join(_COMMANDS)}"}
+        return handler(self)
+
+    def _spool_folders(self) -> list[Path]:
+        group = endpoint.spool_group(self.target)
+        return [root / group for root in [*endpoint.spool_roots(), *map(Path, self.settings.spool_dirs)]]
+
+
+_COMMANDS: dict[str, Callable[[Agent], dict[str, Any]]] = {"status": status.report}
+
+
+def set_up_log(level: str = "INFO") -> None:
+    """The agent's own log on stderr, one readable line each."""
+    logger.remove()
+    logger.add(
+        sys.stderr, level=level, format="{time:YYYY-MM-DD HH:mm:ss.SSS} {level: <7} {message}", diagnose=False
+    )
+
+
+def _agent_id(path: Path) -> str:
+    """This state folder's name for itself, kept: spools remember whose journal holds their beginning."""
+    if not path.exists():
+        path.write_text(secrets.token_hex(16))
+    return path.read_text().strip()
+
+
+def _raise_file_limit() -> None:
+    """64 ranks have some 300 files; the usual soft limit of 1024 is met by a few runs."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 65536 if hard == resource.RLIM_INFINITY else min(hard, 65536)
+    if soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

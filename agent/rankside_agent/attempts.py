@@ -1,0 +1,148 @@
+"""Which attempt of a run a rank belongs to, agreed between nodes through the run's own folder.
+
+`snapshot/attempt-{n}/` is made by renaming a prepared folder, which only one node can win; a rank takes its
+place in it by creating `ranks/{label}.json`. Separate, and run in a thread of its own, because the run's
+folder may lie on a mount that hangs.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import queue
+import re
+import shutil
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from rankside.identity import Hello, safe_name
+from rankside_agent import files
+
+_LATE = 10.0  # seconds in which ranks of a start that has no certain name may still join it
+_TRIES = 20
+
+
+@dataclass(frozen=True)
+class Claim:
+    """The outcome: number of the attempt, whether another agent writes this run's files now, what failed."""
+
+    attempt: int
+    contended: bool = False
+    problem: str = ""
+    refused: str = ""
+
+
+class Claims:
+    """The thread of one run that asks its folder; answers go to `done` in this thread."""
+
+    def __init__(self, exp_root: Path, allowed: tuple[str, ...], name: str) -> None:
+        self._root = exp_root
+        self._allowed = allowed
+        self._lock_fd = -1
+        self._asked: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name=f"rankside-claims-{name}", daemon=True)
+        self._thread.start()
+
+    def ask(self, hello: Hello, alive: bool, known: int, done: Callable[[Claim], None]) -> None:
+        """Claim a place for `hello`. `alive`: its run has living ranks here; `known`: attempts seen here."""
+        self._asked.put(lambda: done(self._claim(hello, alive, known)))
+
+    def stop(self) -> None:
+        """End the thread after what was asked; not waited for."""
+        self._asked.put(None)
+
+    def _run(self) -> None:
+        while True:
+            work = self._asked.get()
+            if work is None:
+                break
+            work()
+        if self._lock_fd >= 0:
+            os.close(self._lock_fd)
+
+    def _claim(self, hello: Hello, alive: bool, known: int) -> Claim:
+        try:
+            outside = _outside(self._root, self._allowed)
+            if outside:
+                return Claim(0, refused=outside)
+            return Claim(claim(self._root, hello, alive, known), self._contended(hello.host))
+        except OSError as error:
+            return Claim(0, problem=f"{error.filename or self._root}: {error.strerror or error}")
+
+    def _contended(self, host: str) -> bool:
+        """Whether another agent of this node holds the run's log folder."""
+        if self._lock_fd >= 0:
+            return False
+        folder = self._root / "logs"
+        folder.mkdir(parents=True, exist_ok=True)
+        fd = os.open(folder / f".writer-{safe_name(host)}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError):
+            os.close(fd)
+            return True
+        except OSError:  # a file system without locks
+            pass
+        self._lock_fd = fd
+        return False
+
+
+def claim(exp_root: Path, hello: Hello, alive: bool, known: int) -> int:
+    """The attempt of this rank, joined or begun. Raises OSError where the folder cannot be used."""
+    snapshot = exp_root / "snapshot"
+    snapshot.mkdir(parents=True, exist_ok=True)
+    label = f"{hello.role}-{safe_name(hello.label)}"
+    for _ in range(_TRIES):
+        newest = max(_numbers(snapshot), default=0)
+        if newest and _joined(snapshot / f"attempt-{newest}", hello, label, alive):
+            return newest
+        _begin(snapshot, max(newest, known) + 1, hello)
+    raise OSError(f"no attempt could be claimed in {_TRIES} tries")
+
+
+def _numbers(snapshot: Path) -> list[int]:
+    return [int(m[1]) for name in os.listdir(snapshot) if (m := re.fullmatch(r"attempt-(\d{1,9})", name))]
+
+
+def _joined(folder: Path, hello: Hello, label: str, alive: bool) -> bool:
+    facts = files.read_json(folder / "attempt.json")
+    if not isinstance(facts, dict) or facts.get("job") != hello.job:
+        return False
+    fresh = time.time() - float(facts.get("started", 0)) < _LATE
+    if not (hello.shared_job or alive or fresh):
+        return False
+    place = folder / "ranks" / f"{label}.json"
+    try:
+        with open(place, "x", encoding="utf-8") as out:
+            json.dump({"channel": hello.channel, "pid": hello.pid, "host": hello.host}, out)
+    except FileExistsError:
+        holder = files.read_json(place)
+        return isinstance(holder, dict) and holder.get("channel") == hello.channel
+    return True
+
+
+def _begin(snapshot: Path, number: int, hello: Hello) -> None:
+    """Make attempt `number`, unless another agent was faster."""
+    fresh = snapshot / f".attempt-{number}.{safe_name(hello.channel)}"
+    (fresh / "ranks").mkdir(parents=True, exist_ok=True)
+    facts = {"job": hello.job, "started": time.time(), "host": hello.host, "world_size": hello.world_size}
+    files.replace_json(fresh / "attempt.json", facts)
+    try:
+        os.rename(fresh, snapshot / f"attempt-{number}")
+    except OSError:  # it exists, with content: somebody else's
+        shutil.rmtree(fresh, ignore_errors=True)
+        if not (snapshot / f"attempt-{number}").exists():
+            raise
+
+
+def _outside(exp_root: Path, allowed: tuple[str, ...]) -> str:
+    """Why `exp_root` may not be written to, links resolved; empty where it may."""
+    real = Path(os.path.realpath(exp_root))
+    roots = [Path(os.path.realpath(root)) for root in allowed]
+    if not roots or any(real == root or root in real.parents for root in roots):
+        return ""
+    return f"exp_root: {real} is outside the allowed roots {', '.join(map(str, roots))}"

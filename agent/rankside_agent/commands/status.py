@@ -1,0 +1,75 @@
+"""`rankside status`: what the node's agent knows, for people and as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import typer
+
+from rankside_agent.commands import fail
+
+
+def status(
+    endpoint: Annotated[str, typer.Option(help="The agent's endpoint; default: this node's.")] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False,
+    timeout: Annotated[float, typer.Option(help="Seconds to wait for an answer.")] = 3.0,
+) -> None:
+    """Show runs, ranks (pid, step, last seen), and how far log files and trackers are.
+
+    Exit status 1 where no agent answers.
+
+    Example: rankside status --json
+    """
+    from rankside import endpoint as endpoints
+    from rankside_agent.ask import NoAnswer, ask
+
+    try:
+        target = endpoints.choose(endpoint or None)[0]
+        answer = ask(target, "status", timeout)
+    except (NoAnswer, OSError) as error:
+        fail(str(error), 1)
+    if as_json:
+        typer.echo(json.dumps(answer, indent=1))
+        return
+    for line in _agent(answer["agent"]):
+        typer.echo(line)
+    for run in answer["runs"]:
+        _show(run)
+
+
+def _agent(agent: dict[str, Any]) -> Iterator[str]:
+    stopping = ", stopping" if agent["stopping"] else ""
+    yield f"agent {agent['version']}  pid {agent['pid']}{stopping}  {agent['endpoint']}"
+    yield f"state {agent['state_dir']}"
+    yield f"GPU memory source: {agent['memory_source']}"
+    bad = agent["counts"].get("bad messages", 0)
+    if bad:
+        yield f"bad messages skipped: {bad}"
+
+
+def _show(run: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console(highlight=False)
+    console.print()
+    title = f"{run['exp_name']}  {run['module']}  attempt {run['attempt']}  {run['status']}"
+    console.print(Text(title, style="bold"))
+    console.print(Text(run["exp_root"]), soft_wrap=True)
+    ranks = Table("rank", "pid", "state", "step", "last seen", "received", "dropped", "spool", box=None)
+    for rank in run["ranks"]:
+        label = f"{rank['label']}{' (forked)' if rank['forked'] else ''}"
+        seen = f"{rank['last_seen']:.1f} s ago"
+        spool = f"{rank['spool_bytes'] / 1e6:.1f} MB"
+        step = "" if rank["step"] is None else rank["step"]
+        cells = (label, rank["pid"], rank["state"], step, seen, rank["received"], rank["dropped"], spool)
+        ranks.add_row(*(Text(str(cell)) for cell in cells))
+    console.print(ranks)
+    readers = Table("reader", "state", "received", "written", "behind", "dropped", "last error", box=None)
+    for reader in run["readers"]:
+        names = ("reader", "state", "received", "written", "behind", "dropped", "last_error")
+        readers.add_row(*(Text(str(reader[name])) for name in names))
+    console.print(readers)

@@ -1,0 +1,353 @@
+"""Append records to segment files before any reader sees them, and before the rank is told they are safe.
+
+Separate because it is the only thing on the hot path: every output reads from here with a cursor of its own.
+A run has two journals of this form, `logs` and `points` (what trackers need, kept long).
+
+    segment file    {number:08d}.seg, entries one after another; the first is HEADER
+    entry           payload length u32 | crc32 u32 | type u8 | channel u32 | payload
+    HEADER          msgpack {records, channels: {index: {info, last, ended}}}: all that readers must know
+                    of what came before, so that older segments can go
+    OPEN, END, NOTE, MODULE     msgpack
+    BATCH           first u64, last u64, count u32, then `count` frames as they came from the rank
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import IntEnum
+from pathlib import Path
+from typing import Any, NamedTuple
+from zlib import crc32
+
+from rankside import wire
+
+SEGMENT_BYTES = 16 << 20
+_ENTRY = struct.Struct("<IIBI")
+_BATCH = struct.Struct("<QQI")
+
+
+class EntryType(IntEnum):
+    """What an entry is; the number is on disk."""
+
+    HEADER = 0
+    OPEN = 1
+    BATCH = 2
+    END = 3
+    NOTE = 4
+    MODULE = 5
+
+
+class Position(NamedTuple):
+    """A place between two entries."""
+
+    segment: int
+    offset: int
+
+
+class Entry(NamedTuple):
+    """One entry; `info` is what its channel was when it was written, `after` where the next begins."""
+
+    type: int
+    channel: int
+    payload: bytes
+    after: Position
+    info: dict[str, Any]
+
+    def value(self) -> Any:
+        """The content of OPEN, END, NOTE and MODULE."""
+        return wire.unpack(self.payload)
+
+    def records(self) -> int:
+        """How many a BATCH holds, else 0."""
+        return int(_BATCH.unpack_from(self.payload)[2]) if self.type == EntryType.BATCH else 0
+
+    def frames(self) -> Iterator[tuple[int, int, bytes]]:
+        """(sequence, kind, packed body) of each record of a BATCH."""
+        for frame in wire.frames(self.payload, _BATCH.size):
+            yield frame.seq, frame.kind, self.payload[frame.start + wire.HEAD.size : frame.end]
+
+
+@dataclass
+class ChannelState:
+    """What a journal knows of a channel: `info` as opened, the last sequence number stored, its end."""
+
+    info: dict[str, Any]
+    last: int = 0
+    ended: dict[str, Any] | None = None
+
+
+@dataclass
+class State:
+    """Channels and counts as of some place in a journal; both sides replay entries into one."""
+
+    records: int = 0
+    channels: dict[int, ChannelState] = field(default_factory=dict)
+
+    def header(self) -> bytes:
+        """The payload of a HEADER entry."""
+        channels = {i: {"info": c.info, "last": c.last, "ended": c.ended} for i, c in self.channels.items()}
+        return wire.pack({"records": self.records, "channels": channels})
+
+    @classmethod
+    def of_header(cls, payload: bytes) -> State:
+        """From a HEADER entry."""
+        found = wire.unpack(payload)
+        channels = {
+            int(i): ChannelState(c["info"], c["last"], c["ended"]) for i, c in found["channels"].items()
+        }
+        return cls(found["records"], channels)
+
+    def apply(self, kind: int, channel: int, payload: bytes) -> None:
+        """Take in one entry."""
+        if kind == EntryType.OPEN:
+            info = wire.unpack(payload)
+            self.channels[channel] = ChannelState(info, int(info.get("last", 0)))
+        elif kind == EntryType.BATCH and channel in self.channels:
+            _, last, count = _BATCH.unpack_from(payload)
+            self.channels[channel].last = max(last, self.channels[channel].last)
+            self.records += count
+        elif kind == EntryType.MODULE and channel in self.channels:
+            known = self.channels[channel]
+            known.info = {**known.info, "module": wire.unpack(payload)}  # anew: earlier entries keep theirs
+        elif kind == EntryType.END and channel in self.channels:
+            self.channels[channel].ended = wire.unpack(payload)
+
+
+class Journal:
+    """The writing side; one process at a time."""
+
+    def __init__(self, folder: Path, segment_bytes: int = SEGMENT_BYTES) -> None:
+        """Open or create. A torn tail is cut off; only the newest segment is read. Raises OSError."""
+        self.folder = folder
+        self._segment_bytes = segment_bytes
+        folder.mkdir(parents=True, exist_ok=True)
+        self.state = State()
+        self._fd = -1
+        numbers = segments(folder)
+        while numbers and not self._resume(numbers[-1]):
+            numbers.pop()  # cut inside its header: the machine died while it was begun
+        if not numbers:
+            self._begin(1)
+
+    @property
+    def end(self) -> Position:
+        """Behind the newest entry."""
+        return Position(self._number, self._size)
+
+    def open_channel(self, channel: int, info: dict[str, Any]) -> None:
+        """A channel begins; `info["last"]` is the sequence number before its first record."""
+        self._append(EntryType.OPEN, channel, wire.pack(info))
+
+    def batch(self, channel: int, first: int, last: int, count: int, frames: bytes) -> None:
+        """Records of one channel. Raises OSError on a full disk; the journal is then as it was."""
+        self._append(EntryType.BATCH, channel, _BATCH.pack(first, last, count) + frames)
+
+    def note(self, channel: int, time: float, level_no: int, level: str, text: str) -> None:
+        """A line of the agent's own, for the channel's log."""
+        self._append(EntryType.NOTE, channel, wire.pack((time, level_no, level, text)))
+
+    def module(self, channel: int, name: str) -> None:
+        """The channel's records from here on belong to another module."""
+        self._append(EntryType.MODULE, channel, wire.pack(name))
+
+    def end_channel(self, channel: int, info: dict[str, Any]) -> None:
+        """A channel's last entry: {"time", "status", "how", ...}."""
+        self._append(EntryType.END, channel, wire.pack(info))
+
+    def forget(self, channel: int) -> None:
+        """An ended channel whose spool is gone cannot come back; the next header leaves it out."""
+        self.state.channels.pop(channel, None)
+
+    def drop_before(self, segment: int) -> int:
+        """Delete segments older than `segment`; returns how many."""
+        old = [number for number in segments(self.folder) if number < min(segment, self._number)]
+        for number in old:
+            _path(self.folder, number).unlink(missing_ok=True)
+        return len(old)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def _append(self, kind: int, channel: int, payload: bytes) -> None:
+        if self._size >= self._segment_bytes:
+            self._begin(self._number + 1)
+        self._write(_entry(kind, channel, payload))
+        self.state.apply(kind, channel, payload)
+
+    def _write(self, data: bytes) -> None:
+        try:
+            written = os.write(self._fd, data)
+            if written != len(data):
+                raise OSError(errno.ENOSPC, f"{written} of {len(data)} bytes written", str(self.folder))
+        except OSError:
+            os.ftruncate(self._fd, self._size)  # back to the last whole entry
+            raise
+        self._size += len(data)
+
+    def _begin(self, number: int) -> None:
+        path = _path(self.folder, number)
+        header = _entry(EntryType.HEADER, 0, self.state.header())
+        fresh = path.with_suffix(".new")
+        try:
+            fresh.write_bytes(header)
+            os.replace(fresh, path)  # a segment is there with its header or not at all
+            fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        except OSError:
+            fresh.unlink(missing_ok=True)
+            raise
+        self.close()
+        self._fd, self._number, self._size = fd, number, len(header)
+
+    def _resume(self, number: int) -> bool:
+        path = _path(self.folder, number)
+        data = path.read_bytes()
+        entries = _entries(data, 0)
+        first = next(entries, None)
+        if first is None or first[0] != EntryType.HEADER:
+            path.unlink()
+            return False
+        self.state, end = State.of_header(first[2]), first[3]
+        for kind, channel, payload, after in entries:
+            self.state.apply(kind, channel, payload)
+            end = after
+        self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        if end != len(data):
+            os.ftruncate(self._fd, end)
+        self._number, self._size = number, end
+        return True
+
+
+class Reader:
+    """The reading side: any number of them, in any process, beside a living writer.
+
+    `state` is what the journal knew at `position`; `skipped` counts segments that were gone or unreadable.
+    """
+
+    def __init__(self, folder: Path, position: Position | None = None) -> None:
+        self._folder = folder
+        self._fd = -1
+        self.skipped = 0
+        self.state = State()
+        self._at = 0  # where the next read begins, in the open segment
+        self.position = position or Position(0, 0)
+        self._seek()
+
+    def read(self, most: int = 1 << 20) -> list[Entry]:
+        """The next whole entries, about `most` bytes; empty where there is nothing new yet."""
+        found: list[Entry] = []
+        taken = 0
+        while taken < most:
+            data = self._bytes(most)
+            for kind, channel, payload, end in _entries(data, 0):
+                self.position = Position(self.position.segment, self._at + end)
+                if kind != EntryType.HEADER:
+                    self.state.apply(kind, channel, payload)
+                    known = self.state.channels.get(channel)
+                    info = known.info if known else {}
+                    found.append(Entry(kind, channel, payload, self.position, info))
+                taken += len(payload) + _ENTRY.size
+                if taken >= most:
+                    break
+            advanced = self.position.offset > self._at
+            self._at = self.position.offset
+            if not advanced and not self._next_segment():
+                break
+        return found
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def _bytes(self, most: int) -> bytes:
+        if self._fd < 0:
+            return b""
+        data = os.pread(self._fd, most, self._at)
+        if len(data) >= _ENTRY.size:
+            whole = _ENTRY.size + _ENTRY.unpack_from(data)[0]
+            if whole > len(data) and whole <= wire.MAX_MESSAGE * 2:
+                data = os.pread(self._fd, whole, self._at)
+        return data
+
+    def _next_segment(self) -> bool:
+        """Go on to the next segment, once it exists: this one is then final."""
+        later = [number for number in segments(self._folder) if number > self.position.segment]
+        if not later:
+            return False
+        if self._fd >= 0 and os.fstat(self._fd).st_size > self._at:
+            if self._bytes(wire.MAX_MESSAGE) and next(_entries(self._bytes(wire.MAX_MESSAGE), 0), None):
+                return True  # written between our last look and the birth of the next segment
+            self.skipped += 1  # damaged on disk: what follows in it cannot be found
+        if self.position.segment and later[0] != self.position.segment + 1:
+            self.skipped += later[0] - self.position.segment - 1
+        return self._enter(later[0])
+
+    def _enter(self, number: int) -> bool:
+        self.close()
+        try:
+            self._fd = os.open(_path(self._folder, number), os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        self.position, self._at = Position(number, 0), 0
+        header = next(_entries(self._bytes(wire.MAX_MESSAGE), 0), None)
+        if header is not None and header[0] == EntryType.HEADER:
+            self.state = State.of_header(header[2])
+        return True
+
+    def _seek(self) -> None:
+        """To `position`, by way of its segment's start: the header and what was opened since make `state`."""
+        target, self._at = self.position, 0
+        numbers = segments(self._folder)
+        if not target.segment or target.segment not in numbers:
+            if target.segment and numbers and numbers[0] > target.segment:
+                self.skipped += numbers[0] - target.segment
+            self.position = Position(0, 0)
+            if numbers:
+                self._enter(numbers[0])
+            return
+        self._enter(target.segment)
+        while self.position.offset < target.offset:
+            if not self.read(min(1 << 20, target.offset - self.position.offset)):
+                break
+            if self.position.segment != target.segment:
+                break
+
+
+def segments(folder: Path) -> list[int]:
+    """Numbers of the segment files, ascending."""
+    try:
+        names = os.listdir(folder)
+    except FileNotFoundError:
+        return []
+    return sorted(int(name[:-4]) for name in names if name.endswith(".seg") and name[:-4].isdecimal())
+
+
+def _path(folder: Path, number: int) -> Path:
+    return folder / f"{number:08d}.seg"
+
+
+def _entry(kind: int, channel: int, payload: bytes) -> bytes:
+    check = crc32(payload, kind << 24 ^ channel)
+    return _ENTRY.pack(len(payload), check, kind, channel) + payload
+
+
+def _entries(data: bytes, start: int) -> Iterator[tuple[int, int, bytes, int]]:
+    """(type, channel, payload, end) up to the first entry that is torn or not there."""
+    while start + _ENTRY.size <= len(data):
+        length, check, kind, channel = _ENTRY.unpack_from(data, start)
+        end = start + _ENTRY.size + length
+        if end > len(data):
+            return
+        payload = data[start + _ENTRY.size : end]
+        if crc32(payload, (kind << 24 ^ channel) & 0xFFFFFFFF) != check:
+            return
+        yield kind, channel, payload, end
+        start = end

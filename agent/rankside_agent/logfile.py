@@ -1,0 +1,193 @@
+"""One log file: append whole records or nothing, notice when it is gone, rotate by renaming.
+
+Separate from the writer of a run's files because everything that a disk can do to a file is handled here.
+"""
+
+from __future__ import annotations
+
+import errno
+import gzip
+import os
+import shutil
+import threading
+import time
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import NamedTuple
+
+
+class Mark(NamedTuple):
+    """What a checkpoint remembers of a file: which one it was, how long, how many records it got."""
+
+    inode: int
+    size: int
+    records: int
+
+
+class LogFile:
+    """An open file and the mark of its whole records. Methods raise OSError and leave no half record."""
+
+    def __init__(self, path: Path, mark: Mark | None = None) -> None:
+        self.path = path
+        self.mark = mark or Mark(0, 0, 0)
+        self._fd = -1
+
+    def ready(self) -> bool:
+        """Open, the path still leading to our file; False where it had to be created or taken anew.
+
+        A new inode must be in a checkpoint before the first record is written to it: only then can a crash
+        be told from a stranger's file.
+        """
+        if self._fd >= 0 and self._same():
+            return True
+        self.close()
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        found = os.fstat(self._fd)
+        known = found.st_ino == self.mark.inode
+        self.mark = Mark(found.st_ino, found.st_size, self.mark.records)
+        return known
+
+    def append(self, data: bytes, records: int) -> None:
+        """Whole records at the end. After an error the file is cut back to where it was."""
+        before = os.fstat(self._fd).st_size  # not our own count: copytruncate shortens it behind our back
+        try:
+            written = 0
+            while written < len(data):
+                took = os.write(self._fd, data[written:] if written else data)
+                if not took:
+                    raise OSError(errno.ENOSPC, "nothing written", str(self.path))
+                written += took
+        except OSError:
+            self._cut(before)
+            raise
+        self.mark = Mark(self.mark.inode, before + len(data), self.mark.records + records)
+
+    def cut_to_mark(self) -> None:
+        """After a crash: take away what was written behind the checkpoint. A stranger's file stays."""
+        try:
+            found = os.stat(self.path)
+        except FileNotFoundError:
+            return
+        if found.st_ino == self.mark.inode and found.st_size > self.mark.size:
+            os.truncate(self.path, self.mark.size)
+
+    def close(self) -> None:
+        """Let go of the file; it is opened again when needed."""
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            try:
+                os.close(fd)
+            except OSError as error:
+                if error.errno not in (errno.ESTALE, errno.EIO, errno.ENOSPC, errno.EDQUOT):
+                    raise
+
+    def _same(self) -> bool:
+        try:
+            return os.stat(self.path).st_ino == self.mark.inode
+        except FileNotFoundError:
+            return False
+
+    def _cut(self, size: int) -> None:
+        try:
+            os.ftruncate(self._fd, size)
+        except OSError:
+            pass  # a device, or a stale handle: nothing of ours is in there
+        finally:
+            self.close()
+
+
+class Rename(NamedTuple):
+    """A rotation that a checkpoint announced; done again after a crash, it does nothing twice."""
+
+    source: Path
+    target: Path
+    inode: int
+
+    def perform(self) -> None:
+        """Rename, if the file is still the one that was meant."""
+        try:
+            if os.stat(self.source).st_ino == self.inode and not self.target.exists():
+                os.rename(self.source, self.target)
+        except FileNotFoundError:
+            return
+
+
+class Rotation:
+    """Names for rotated files, and what becomes of them."""
+
+    def __init__(self, limit: int, keep: int | None, compress: bool) -> None:
+        self.limit = limit
+        self._keep = keep
+        self._compress = compress
+        self._latest: dict[Path, datetime] = {}
+
+    def due(self, file: LogFile, more: int) -> bool:
+        """Whether `more` bytes go to a new file."""
+        return file.mark.size > 0 and file.mark.size + more > self.limit
+
+    def plan(self, file: LogFile) -> Rename:
+        """The next name: `debug.2026-12-02_07-18-53_159741.log`, later in order than all before it,
+        whatever the clock does."""
+        path = file.path
+        latest = self._latest.get(path) or _newest_stamp(path)
+        stamp = datetime.now()  # noqa: DTZ005  local time, as in the lines and in loguru's names
+        if latest is not None and stamp <= latest:
+            stamp = latest + timedelta(microseconds=1)
+        self._latest[path] = stamp
+        target = path.with_name(f"{path.stem}.{stamp:{_STAMP}}{path.suffix}")
+        return Rename(path, target, file.mark.inode)
+
+    def afterwards(self, done: Rename) -> None:
+        """Compress and thin out, beside the writing."""
+        if self._compress or self._keep is not None:
+            args = (done, self._keep, self._compress)
+            threading.Thread(target=_tidy, args=args, name="rankside-rotated", daemon=True).start()
+
+
+_STAMP = "%Y-%m-%d_%H-%M-%S_%f"
+_TIDYING = threading.Lock()
+
+
+def rotated(path: Path) -> list[Path]:
+    """The rotated siblings of a log file, oldest first."""
+    names = [found for found in path.parent.glob(f"{path.stem}.*") if _stamp_of(path, found) is not None]
+    return sorted(names, key=lambda found: str(_stamp_of(path, found)))
+
+
+def _stamp_of(path: Path, sibling: Path) -> datetime | None:
+    middle = sibling.name.removesuffix(".gz").removesuffix(path.suffix).removeprefix(f"{path.stem}.")
+    try:
+        return datetime.strptime(middle, _STAMP)  # noqa: DTZ007
+    except ValueError:
+        return None
+
+
+def _newest_stamp(path: Path) -> datetime | None:
+    found = rotated(path)
+    return _stamp_of(path, found[-1]) if found else None
+
+
+def _tidy(done: Rename, keep: int | None, compress: bool) -> None:
+    with _TIDYING:  # one at a time: it must not take the node's cores
+        try:
+            if keep is not None:
+                siblings = rotated(done.source)
+                for old in siblings[: len(siblings) - keep]:
+                    old.unlink(missing_ok=True)
+            if compress and done.target.exists():
+                _gzip(done.target)
+        except OSError:
+            time.sleep(1.0)  # a full disk: the file stays as it is, and a later rotation thins out again
+
+
+def _gzip(path: Path) -> None:
+    packed = path.with_name(f".{path.name}.gz.new")
+    try:
+        with open(path, "rb") as source, gzip.open(packed, "wb", compresslevel=1) as target:
+            shutil.copyfileobj(source, target, 1 << 20)
+        shutil.copystat(path, packed)
+        os.rename(packed, path.with_name(f"{path.name}.gz"))
+        path.unlink()
+    finally:
+        packed.unlink(missing_ok=True)

@@ -1,0 +1,446 @@
+"""The reader that writes a run's log files: every record once, in order, whatever the disk does.
+
+A *lane* is a set of files that have got equally far in the journal. Normally all are in one. A file that
+cannot be written stays behind in a lane of its own, is tried again with growing pauses, catches up from the
+journal, and joins the others again: neither its records nor anyone else's are lost or late because of it.
+
+Exactly once: the checkpoint holds each lane's place and each file's length. After a crash the files are cut
+back to it and the rest is written again. Separate from the journal because it may be slow, and that may not.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rankside.identity import safe_name
+from rankside.wire import Kind, unpack
+from rankside_agent import files
+from rankside_agent.journal import Entry, EntryType, Position, Reader, State
+from rankside_agent.lines import Clock, Form, Locations, Thresholds
+from rankside_agent.logfile import LogFile, Mark, Rename, Rotation
+
+_MOST = 1 << 20  # bytes of journal in one step
+_CHECKPOINT = 0.25  # seconds between checkpoints while there is work: what a crash makes us write again
+_PAUSE_LEAST, _PAUSE_MOST = 0.25, 5.0  # seconds before a file that failed is tried again
+_OPEN_FILES = 512  # more than this are closed and opened when needed
+
+
+@dataclass
+class Lane:
+    """Files at one place of the journal. Files not seen yet belong to the foremost lane."""
+
+    reader: Reader
+    files: set[Path] = field(default_factory=set)
+    not_before: float = 0.0
+    pause: float = 0.0
+
+    @property
+    def position(self) -> Position:
+        """How far its files hold the journal."""
+        return self.reader.position
+
+
+class Pages(dict[Path, list[str]]):
+    """Lines for each file of a lane, one string a record."""
+
+    def __init__(self, wanted: Callable[[Path], bool]) -> None:
+        super().__init__()
+        self._wanted = wanted
+        self._others: set[Path] = set()
+
+    def add(self, path: Path, line: str) -> None:
+        """One record, unless the file is another lane's."""
+        lines = self.get(path)
+        if lines is not None:
+            lines.append(line)
+        elif path not in self._others:
+            if self._wanted(path):
+                self[path] = [line]
+            else:
+                self._others.add(path)
+
+
+class LogFiles:
+    """A run's log files. Not thread-safe: the run's writer thread owns it."""
+
+    def __init__(
+        self,
+        journal: Path,
+        checkpoint: Path,
+        exp_root: Path,
+        rotation: Rotation,
+        report: Callable[[str], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Take up where the checkpoint says, after cutting the files back to it. Raises OSError."""
+        self._journal = journal
+        self._checkpoint = checkpoint
+        self._root = exp_root
+        self._rotation = rotation
+        self._report = report
+        self._now = clock
+        self._files: dict[Path, LogFile] = {}
+        self._channels: dict[tuple[int, str], Channel] = {}
+        self._locations: dict[int, Locations] = {}
+        self._fresh = False  # a new inode that no checkpoint holds yet
+        self._local_time = Clock()
+        self._saved_at = 0.0
+        self._dirty = False
+        self.idle = False  # nothing was left to write at the last look
+        self.lost = 0  # records that left the journal before a file could take them
+        self.last_error = ""
+        self._lanes = self._restore()
+
+    # -- what the writer thread calls ----------------------------------------------------------------
+
+    def advance(self) -> bool:
+        """One step with each lane that may go on; True where something moved."""
+        moved = False
+        for lane in list(self._lanes):
+            if lane.not_before <= self._now():
+                moved = self._step(lane) or moved
+        self._merge()
+        self.idle = not moved and len(self._lanes) == 1
+        if self._dirty and self._now() - self._saved_at >= _CHECKPOINT:
+            self.save()
+        return moved
+
+    def save(self, renames: Iterable[Rename] = ()) -> None:
+        """Make the place of every lane durable. Raises OSError."""
+        self._dirty, self._saved_at = False, self._now()
+        lanes = [
+            {
+                "position": list(lane.position),
+                "files": {str(path): list(self._files[path].mark) for path in lane.files},
+            }
+            for lane in self._lanes
+        ]
+        moves = [[str(move.source), str(move.target), move.inode] for move in renames]
+        value = {"lanes": lanes, "renames": moves, "lost": self.lost, "records": self.records}
+        files.replace_json(self._checkpoint, value)
+        self.durable = min(lane.position for lane in self._lanes)
+        self._fresh = False
+
+    @property
+    def records(self) -> int:
+        """Records of the journal that all healthy files hold."""
+        return self._front.reader.state.records
+
+    @property
+    def behind(self) -> list[str]:
+        """Files that cannot be written now."""
+        return sorted(str(path) for lane in self._lanes if lane is not self._front for path in lane.files)
+
+    @property
+    def unsaved(self) -> bool:
+        """Whether there is more in the files than in the checkpoint."""
+        return self._dirty
+
+    def waiting(self, end: Position) -> bool:
+        """Whether anything before `end` is still to be written."""
+        return any(lane.position < end for lane in self._lanes)
+
+    def give_up_before(self, segment: int) -> None:
+        """The journal must shrink: lanes further back skip to `segment`; what they skip is counted lost."""
+        for lane in self._lanes:
+            if lane.position.segment < segment:
+                self.lost += self._count_until(lane, segment)
+                lane.reader.close()
+                lane.reader = Reader(self._journal, Position(segment, 0))
+        self._merge()
+        self.save()
+
+    def close(self) -> None:
+        """Checkpoint and let go. Raises OSError."""
+        try:
+            self.save()
+        finally:
+            for lane in self._lanes:
+                lane.reader.close()
+            for file in self._files.values():
+                file.close()
+
+    # -- lanes ---------------------------------------------------------------------------------------
+
+    @property
+    def _front(self) -> Lane:
+        return max(self._lanes, key=lambda lane: lane.position)
+
+    def _step(self, lane: Lane) -> bool:
+        before = lane.position
+        entries = lane.reader.read(_MOST)
+        if not entries:
+            self._dirty = self._dirty or lane.position != before  # into the next segment
+            return False
+        try:
+            pages = self._pages(entries, self._wanted_by(lane))
+            failed = self._write(lane, pages, before)
+        except BaseException:  # the checkpoint could not be written: nothing was appended yet
+            lane.reader.close()
+            lane.reader = Reader(self._journal, before)
+            raise
+        if failed:
+            self._split(lane, failed, before)
+        else:
+            lane.pause = 0.0
+        self._dirty = True
+        return True
+
+    def _wanted_by(self, lane: Lane) -> Callable[[Path], bool]:
+        """Its own files; for the foremost lane, all that are no other's."""
+        if lane is not self._front:
+            return lane.files.__contains__
+        others = {path for other in self._lanes if other is not lane for path in other.files}
+        return lambda path: path not in others
+
+    def _split(self, lane: Lane, failed: set[Path], before: Position) -> None:
+        """Files that failed stay at `before`; the others have gone on."""
+        pause = min(max(lane.pause * 2, _PAUSE_LEAST), _PAUSE_MOST)
+        lane.files -= failed
+        lane.pause = 0.0
+        behind = Lane(Reader(self._journal, before), failed, self._now() + pause, pause)
+        self._lanes.append(behind)
+        if not lane.files and lane is not self._front:
+            self._drop(lane)
+
+    def _merge(self) -> None:
+        """Lanes at the same place are one lane."""
+        by_place: dict[Position, Lane] = {}
+        for lane in list(self._lanes):
+            other = by_place.setdefault(lane.position, lane)
+            if other is not lane:
+                other.files |= lane.files
+                other.not_before = max(other.not_before, lane.not_before)
+                other.pause = max(other.pause, lane.pause)
+                self._drop(lane)
+
+    def _drop(self, lane: Lane) -> None:
+        lane.reader.close()
+        self._lanes.remove(lane)
+
+    def _count_until(self, lane: Lane, segment: int) -> int:
+        lost, reader = 0, Reader(self._journal, lane.position)
+        while reader.position.segment < segment:
+            entries = reader.read(_MOST)
+            if not entries:
+                break
+            lost += sum(entry.records() for entry in entries if entry.after.segment < segment)
+        reader.close()
+        return lost
+
+    # -- files ---------------------------------------------------------------------------------------
+
+    def _write(self, lane: Lane, pages: Pages, before: Position) -> set[Path]:
+        """Write the pages; returns the files that could not take theirs. Raises OSError before any byte."""
+        encoded = {path: _encoded(lines) for path, lines in pages.items()}
+        failed = self._make_ready(lane, encoded, before)
+        for path, data in encoded.items():
+            if path in failed:
+                continue
+            try:
+                self._files[path].append(data, len(pages[path]))
+            except OSError as error:
+                self._failed(path, error)
+                failed.add(path)
+        return failed
+
+    def _make_ready(self, lane: Lane, encoded: dict[Path, bytes], before: Position) -> set[Path]:
+        """Open and rotate what is needed, with a checkpoint before the first byte goes to a new inode."""
+        failed: set[Path] = set()
+        renames = []
+        self._close_some(len(encoded))
+        for path, data in encoded.items():
+            file = self._files.setdefault(path, LogFile(path))
+            lane.files.add(path)
+            if self._opened(file, failed) and self._rotation.due(file, len(data)):
+                renames.append(self._rotation.plan(file))
+        if renames:
+            self._save_at(lane, before, renames)
+        for move in renames:
+            self._rotate(move, failed)
+        if self._fresh:
+            self._save_at(lane, before)
+        return failed
+
+    def _opened(self, file: LogFile, failed: set[Path]) -> bool:
+        try:
+            self._fresh = not file.ready() or self._fresh
+        except OSError as error:
+            self._failed(file.path, error)
+            failed.add(file.path)
+            return False
+        return True
+
+    def _rotate(self, move: Rename, failed: set[Path]) -> None:
+        file = self._files[move.source]
+        file.close()
+        try:
+            move.perform()
+        except OSError as error:
+            self._failed(file.path, error)  # it grows on under its name
+        self._opened(file, failed)
+        self._rotation.afterwards(move)
+
+    def _save_at(self, lane: Lane, before: Position, renames: Iterable[Rename] = ()) -> None:
+        """A checkpoint in the middle of a step: the lane's files still hold the journal up to `before`."""
+        ahead, lane.reader = lane.reader, _At(before, lane.reader.state)  # type: ignore[assignment]
+        try:
+            self.save(renames)
+        finally:
+            lane.reader = ahead
+
+    def _failed(self, path: Path, error: OSError) -> None:
+        self.last_error = f"{path}: {error.strerror or error}"
+        self._report(f"log file {self.last_error}; it is tried again, and nothing is lost meanwhile")
+
+    def _close_some(self, needed: int) -> None:
+        if len(self._files) > max(_OPEN_FILES, needed):
+            for file in self._files.values():
+                file.close()
+
+    # -- the checkpoint ------------------------------------------------------------------------------
+
+    def _restore(self) -> list[Lane]:
+        found = files.read_json(self._checkpoint) or {}
+        self.lost = int(found.get("lost", 0))
+        for source, target, inode in found.get("renames", []):
+            Rename(Path(source), Path(target), inode).perform()
+        lanes = []
+        for saved in found.get("lanes", []):
+            lane = Lane(Reader(self._journal, Position(*saved["position"])))
+            for name, mark in saved["files"].items():
+                self._adopt(lane, LogFile(Path(name), Mark(*mark)))
+            lanes.append(lane)
+        if not lanes:
+            lanes = [Lane(Reader(self._journal))]
+        self.durable = min(lane.position for lane in lanes)
+        return lanes
+
+    def _adopt(self, lane: Lane, file: LogFile) -> None:
+        self._files[file.path] = file
+        lane.files.add(file.path)
+        try:
+            file.cut_to_mark()
+        except OSError as error:
+            self._failed(file.path, error)
+
+    # -- entries into lines --------------------------------------------------------------------------
+
+    def _pages(self, entries: list[Entry], wanted: Callable[[Path], bool]) -> Pages:
+        pages = Pages(wanted)
+        for entry in entries:
+            write = _ENTRIES.get(entry.type)
+            if write is not None and entry.info:
+                write(self, pages, self._channel(entry), entry)
+        return pages
+
+    def _channel(self, entry: Entry) -> Channel:
+        key = (entry.channel, entry.info["module"])
+        found = self._channels.get(key)
+        if found is None:
+            location = self._locations.setdefault(entry.channel, Locations())
+            found = self._channels[key] = Channel(self._root, entry.info, location)
+        return found
+
+    def _on_open(self, pages: Pages, channel: Channel, entry: Entry) -> None:
+        info = entry.info
+        if info["attempt"] > 1 and not info["parent"]:
+            who = f"rank {info['label']} of {info['world_size']}, pid {info['pid']} on {info['host']}"
+            text = f"======== attempt {info['attempt']}: {who} ========"
+            self._line(pages, channel, (info["opened"], 20, "INFO", "rankside", 0, text))
+
+    def _on_note(self, pages: Pages, channel: Channel, entry: Entry) -> None:
+        at, number, level, text = entry.value()
+        self._line(pages, channel, (at, number, level, "rankside", 0, text))
+
+    def _on_batch(self, pages: Pages, channel: Channel, entry: Entry) -> None:
+        for seq, kind, body in entry.frames():
+            try:
+                fields = unpack(body)
+                self._line(pages, channel, fields if kind == Kind.LOG else _REMARKS[kind](fields))
+            except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
+                text = f"record {seq} cannot be read: {type(error).__name__}: {error}"
+                self._line(pages, channel, (0, 40, "ERROR", "rankside", 0, text))
+
+    def _line(self, pages: Pages, channel: Channel, fields: Any) -> None:
+        at, number, name, file, line, text = fields
+        names = channel.threshold(number)
+        if not names:
+            return
+        form = channel.form
+        when, level, location = self._local_time(at), form.level(name), form.location(file, line)
+        level_line = form.level_line(when, level, location, text)
+        node_line = form.node_line(when, Clock.micros(at), level, location, text)
+        for each in names:
+            pages.add(channel.paths[each], level_line)
+        if "node" in channel.paths:
+            pages.add(channel.paths["node"], node_line)
+
+
+class Channel:
+    """How and where one channel's records of one module are written."""
+
+    def __init__(self, exp_root: Path, info: dict[str, Any], location: Locations) -> None:
+        self.form = Form(info, location)
+        self.threshold = Thresholds(int(info["file_level"]))
+        self.paths = paths(exp_root / info["log_root"], info["module"], info)
+
+
+def _event(fields: Any) -> tuple[Any, ...]:
+    at, name, values = fields
+    told = " ".join([f"event {name}", *(f"{key}={value}" for key, value in values.items())])
+    return at, 20, "INFO", "rankside", 0, told
+
+
+def _dropped(fields: Any) -> tuple[Any, ...]:
+    at, counts = fields
+    told = ", ".join(f"{count} {name}" for name, count in counts.items())
+    return (
+        at,
+        40,
+        "ERROR",
+        "rankside",
+        0,
+        f"{sum(counts.values())} records dropped, the spool was full: {told}",
+    )
+
+
+# Records that are no log lines and yet show in the log
+_REMARKS: dict[int, Callable[[Any], tuple[Any, ...]]] = {Kind.EVENT: _event, Kind.DROPPED: _dropped}
+_ENTRIES: dict[int, Callable[[LogFiles, Pages, Channel, Entry], None]] = {
+    EntryType.OPEN: LogFiles._on_open,
+    EntryType.NOTE: LogFiles._on_note,
+    EntryType.BATCH: LogFiles._on_batch,
+}
+
+
+class _At(NamedTuple):
+    """Stands in for a reader while a checkpoint is taken at an earlier place."""
+
+    position: Position
+    state: State
+
+
+def paths(log_root: Path, module: str, info: dict[str, Any]) -> dict[str, Path]:
+    """The level files by name, and "node" for workers' aggregated log."""
+    names = ("debug", "info", "warning", "error")
+    if info["role"] == "master":
+        return {name: log_root / "master" / f"master-{name}.log" for name in names}
+    folder = log_root / safe_name(module)
+    rank = folder / f"rank-{safe_name(str(info['label']))}"
+    return {
+        **{name: rank / f"{name}.log" for name in names},
+        "node": folder / f"node-{safe_name(info['host'])}.log",
+    }
+
+
+def _encoded(lines: list[str]) -> bytes:
+    text = "".join(lines)
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "backslashreplace")  # lone surrogates: the file stays UTF-8

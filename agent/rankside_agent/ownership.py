@@ -1,0 +1,108 @@
+"""One agent an endpoint, one a state folder: locks that end with the process, and stale sockets.
+
+Separate because ZeroMQ lets a second bind take a path over without a word.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+from pathlib import Path
+
+import zmq
+
+from rankside import wire
+
+_LONGEST_PATH = 107  # of a unix socket; longer ones are cut or refused by the kernel
+_LOCAL = ("tcp://127.", "tcp://localhost", "tcp://[::1]")
+
+
+class Taken(RuntimeError):
+    """Somebody else owns it; the message says who."""
+
+
+class Lock:
+    """A file held for as long as this process lives; it holds the owner's pid for people to read."""
+
+    def __init__(self, path: Path, what: str) -> None:
+        """Raises Taken, and OSError where the file cannot be made."""
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError):
+            owner = os.read(self._fd, 100).decode(errors="replace").strip() or "unknown"
+            os.close(self._fd)
+            raise Taken(f"{what} is served by another agent (pid {owner})") from None
+        os.ftruncate(self._fd, 0)
+        os.write(self._fd, f"{os.getpid()}\n".encode())
+
+    def release(self) -> None:
+        """Let go; the file stays, for removing it would let two owners in."""
+        os.close(self._fd)
+
+
+class Endpoint:
+    """The bound ROUTER socket and, for a path, the lock beside it."""
+
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], target: str) -> None:
+        """Raises Taken where another agent lives there, ValueError for what may not be bound."""
+        self.target = target
+        self._path = Path(target.removeprefix("ipc://")) if target.startswith("ipc://") else None
+        self._lock: Lock | None = None
+        if self._path is not None:
+            self._prepare(self._path)
+        elif not target.startswith(_LOCAL):
+            raise ValueError(
+                f"endpoint: {target!r}: choices: ipc:///path, or tcp on this host only (127.0.0.1)"
+            )
+        self.socket = _router(context)
+        try:
+            self.socket.bind(target)
+        except zmq.ZMQError as error:
+            raise Taken(f"{target}: {error.strerror}") from None
+        if self._path is not None:
+            self._path.chmod(0o600)
+            self._inode = self._path.stat().st_ino
+
+    def _prepare(self, path: Path) -> None:
+        if len(os.fsencode(path)) > _LONGEST_PATH:
+            raise ValueError(
+                f"endpoint: {path}: longer than the {_LONGEST_PATH} bytes a socket's path may have"
+            )
+        if not path.is_absolute():
+            raise ValueError(f"endpoint: {path}: must be an absolute path")
+        self._lock = Lock(path.with_name(f"{path.name}.lock"), f"ipc://{path}")
+        folder = path.parent.stat()
+        if folder.st_uid != os.getuid() or folder.st_mode & 0o022:
+            raise ValueError(f"endpoint: {path.parent}: must be this user's own, and writable by nobody else")
+        if path.exists() and not stat.S_ISSOCK(path.stat().st_mode):
+            raise ValueError(f"endpoint: {path}: exists and is no socket")
+        path.unlink(missing_ok=True)  # a dead agent's: the lock says that nobody listens
+
+    def intact(self) -> bool:
+        """Whether ranks still find us there: somebody may have removed or replaced the path."""
+        if self._path is None:
+            return True
+        try:
+            return self._path.stat().st_ino == self._inode
+        except FileNotFoundError:
+            return False
+
+    def close(self) -> None:
+        """Unbind, remove the path, let go of the lock, in this order."""
+        self.socket.close(linger=200)
+        if self._path is not None and self.intact():
+            self._path.unlink(missing_ok=True)
+        if self._lock is not None:
+            self._lock.release()
+
+
+def _router(context: zmq.Context[zmq.Socket[bytes]]) -> zmq.Socket[bytes]:
+    socket = context.socket(zmq.ROUTER)
+    socket.linger = 200  # milliseconds for the last acknowledgements
+    socket.maxmsgsize = wire.MAX_MESSAGE
+    socket.rcvhwm = 32  # batches of one rank in our memory; the rest waits in its spool
+    socket.sndhwm = 1000
+    return socket

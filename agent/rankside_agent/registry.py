@@ -1,0 +1,169 @@
+"""All runs of this agent: found on disk at start, opened for new channels, retired when done.
+
+Separate from one run because only here are runs opened, named and moved.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from rankside.identity import Hello
+from rankside_agent import files, runs
+from rankside_agent.attempts import Claim
+from rankside_agent.config import Settings
+from rankside_agent.progress import Channel
+from rankside_agent.runs import Run
+
+CLAIM_DEADLINE = 2.0  # seconds that the run's folder may take to answer; then this node decides alone
+_PRUNE = 3600.0  # seconds between looks for finished runs that are too old
+
+
+class Opening:
+    """A channel on its way: its claim was asked and is not answered yet."""
+
+    def __init__(self, hello: Hello, first: int, then: Callable[[Channel], None]) -> None:
+        self.hello = hello
+        self.first = first
+        self.then = [then]
+        self.deadline = time.monotonic() + CLAIM_DEADLINE
+        self.claim: Claim | None = None
+
+
+class Registry:
+    """Owned by the agent's loop. `wake` is called from claim threads, to make the loop call `settle`."""
+
+    def __init__(
+        self, state: Path, settings: Settings, report: Callable[[str], None], wake: Callable[[], None]
+    ) -> None:
+        """Open every unfinished run. One that cannot be opened is reported and left as it is."""
+        self._living, self._done = state / "runs", state / "done"
+        self._settings, self._report, self._wake = settings, report, wake
+        self._opening: dict[str, Opening] = {}
+        self._pruned = 0.0
+        self.refused: dict[str, str] = {}
+        self.runs: dict[str, Run] = {}
+        self.before_opening: Callable[[Run], None] = lambda _run: None
+        self._living.mkdir(parents=True, exist_ok=True)
+        for folder in sorted(self._living.iterdir()):
+            try:
+                self.runs[folder.name] = Run(folder, settings, report)
+            except (OSError, ValueError, KeyError) as error:
+                report(f"{folder}: cannot be opened, left as it is: {type(error).__name__}: {error}")
+
+    def find(self, channel: str) -> tuple[Run, Channel] | None:
+        """A channel that is known."""
+        for run in self.runs.values():
+            found = run.channels.get(channel)
+            if found is not None:
+                return run, found
+        return None
+
+    def open(self, hello: Hello, first: int, then: Callable[[Run, Channel], None]) -> None:
+        """Find or make the channel of `hello`; `then` is called with it, now or from `settle`.
+
+        Raises OSError where the run cannot be kept on this node's disk.
+        """
+        known = self.find(hello.channel)
+        if known is not None:
+            then(*known)
+            return
+        run = self._run_of(hello)
+        waiting = self._opening.get(hello.channel)
+        if waiting is not None:
+            waiting.then[:] = [lambda channel: then(run, channel)]  # the latest connection counts
+            return
+        self.before_opening(run)
+        opening = Opening(hello, first, lambda channel: then(run, channel))
+        self._opening[hello.channel] = opening
+        if hello.parent:
+            opening.claim = Claim(0)  # a forked child: its parent's attempt
+            self.settle()
+            return
+
+        def answer(claim: Claim) -> None:
+            opening.claim = claim
+            self._wake()
+
+        run.claims.ask(hello, bool(run.living()), run.known_attempts(), answer)
+
+    def settle(self) -> None:
+        """Complete what was answered, or was not in time."""
+        for name, opening in list(self._opening.items()):
+            claim = opening.claim
+            if claim is None and time.monotonic() > opening.deadline:
+                claim = Claim(0, problem="did not answer in time")
+            if claim is not None:
+                self._complete(name, opening, claim)
+
+    def _complete(self, name: str, opening: Opening, claim: Claim) -> None:
+        if claim.refused:
+            del self._opening[name]
+            self.refused[name] = claim.refused
+            self._report(f"{name}: refused: {claim.refused}")
+            return
+        run = self._run_of(opening.hello)
+        if claim.problem:
+            self._report(f"run {run.folder.name}: attempt numbered by this node alone: {claim.problem}")
+        try:
+            channel = run.open_channel(opening.hello, claim, opening.first)
+        except OSError as error:
+            self._report(f"run {run.folder.name}: {error}; trying again")
+            return
+        del self._opening[name]
+        for then in opening.then:
+            then(channel)
+
+    def _run_of(self, hello: Hello) -> Run:
+        name = runs.run_id(hello)
+        run = self.runs.get(name)
+        if run is None:
+            folder = self._living / name
+            finished = self._done / name
+            if not folder.exists() and finished.exists():
+                finished.rename(folder)
+            if not (folder / "run.json").exists():
+                runs.begin(folder, hello)
+            run = self.runs[name] = Run(folder, self._settings, self._report)
+        return run
+
+    def tick(self, now: float) -> None:
+        """Twice a second."""
+        self.settle()
+        for name, run in list(self.runs.items()):
+            run.tick(now)
+            opening = any(runs.run_id(o.hello) == name for o in self._opening.values())
+            quiet = now - run.last_end > self._settings.finish_after_seconds
+            if run.ended() and not opening and quiet and run.finish():
+                run.retire(self._done)
+                del self.runs[name]
+        if now - self._pruned > _PRUNE:
+            self._pruned = now
+            self._prune()
+
+    def _prune(self) -> None:
+        oldest = time.time() - self._settings.keep_finished_days * 86400
+        for folder in self._done.glob("*"):
+            facts = files.read_json(folder / "run.json") or {}
+            if float(facts.get("updated", 0)) < oldest:
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def busy(self) -> bool:
+        """Whether any run is not done and delivered."""
+        return bool(self.runs or self._opening)
+
+    def living(self) -> list[tuple[Run, Channel]]:
+        """Every channel whose process has not ended."""
+        return [(run, channel) for run in self.runs.values() for channel in run.living()]
+
+    def close(self, seconds: float) -> None:
+        """Stop all readers; they go on from their cursors."""
+        deadline = time.monotonic() + seconds
+        for run in self.runs.values():
+            run.writer.stop(seconds)
+            for supervisor in run.sinks.values():
+                supervisor.stop(drain=True)
+        for run in self.runs.values():
+            run.close(max(0.0, deadline - time.monotonic()))

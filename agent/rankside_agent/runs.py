@@ -1,0 +1,381 @@
+"""One run on this node: its journals, channels and attempts, and the readers that hang on them.
+
+Separate from the receiver because a run outlives connections, agents and ranks: all of it is on disk.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from rankside import wire
+from rankside.identity import Hello, safe_name
+from rankside.parameters import LEVELS
+from rankside.wire import Kind
+from rankside_agent import files, sinks
+from rankside_agent.attempts import Claim, Claims
+from rankside_agent.config import Settings
+from rankside_agent.journal import ChannelState, Journal
+from rankside_agent.logfile import Rotation
+from rankside_agent.logfiles import LogFiles
+from rankside_agent.progress import Channel
+from rankside_agent.sinks.supervisor import Supervisor
+from rankside_agent.writer import Writer
+
+# Which journal a record goes to; an event is both a line to read and a point for the trackers
+_LOGS = frozenset((Kind.LOG, Kind.EVENT, Kind.DROPPED))
+_POINTS = frozenset((Kind.METRICS, Kind.THROUGHPUT, Kind.PARAMS, Kind.EVENT, Kind.ARTIFACT))
+
+
+class Gap(ValueError):
+    """A batch that begins behind the next sequence number: something before it is still on its way."""
+
+
+class Run:
+    """Owned by the agent's loop; every method is quick, apart from the disk the journal lies on."""
+
+    def __init__(self, folder: Path, settings: Settings, report: Callable[[str], None]) -> None:
+        """Open the journals and start the readers. Raises OSError."""
+        self.folder = folder
+        self._settings = settings
+        self._report = lambda text: report(f"run {folder.name}: {text}")
+        self.facts: dict[str, Any] = files.read_json(folder / "run.json") or {}
+        self.exp_root = Path(self.facts["exp_root"])
+        self.logs = Journal(folder / "journal" / "logs", settings.segment_bytes)
+        self.points = Journal(folder / "journal" / "points", settings.segment_bytes)
+        self.channels = {
+            state.info["channel"]: _channel(i, state) for i, state in self.logs.state.channels.items()
+        }
+        self._next_index = max([*self.logs.state.channels, *self.points.state.channels, 0]) + 1
+        self.claims = Claims(self.exp_root, settings.allowed_roots, folder.name)
+        self.writer = Writer(self._log_files, self._report, folder.name)
+        self.sinks: dict[str, Supervisor] = {}
+        self.last_end = time.monotonic()
+        self._changed = True
+
+    def _log_files(self) -> LogFiles:
+        rotation = Rotation(
+            self._settings.rotation_bytes, self._settings.keep_rotated, self._settings.gzip_rotated
+        )
+        (self.folder / "cursors").mkdir(exist_ok=True)
+        checkpoint = self.folder / "cursors" / "logfiles.json"
+        return LogFiles(self.logs.folder, checkpoint, self.exp_root, rotation, self._report)
+
+    # -- channels ------------------------------------------------------------------------------------
+
+    def living(self) -> list[Channel]:
+        """Channels whose process has not ended."""
+        return [channel for channel in self.channels.values() if not channel.ended]
+
+    def open_channel(self, hello: Hello, claim: Claim, first: int) -> Channel:
+        """Begin a channel in both journals. Raises OSError; nothing is then begun."""
+        attempt = claim.attempt or self._local_attempt(hello)
+        info = {
+            **hello.packed(),
+            "config": {} if hello.parent else hello.config,
+            "attempt": attempt,
+            "log_root": self._log_root(attempt, claim.contended),
+            "file_level": _file_level(hello.config),
+            "opened": time.time(),
+            "last": first - 1,
+        }
+        index = self._next_index
+        self.points.open_channel(index, info)
+        self.logs.open_channel(index, info)
+        self._next_index += 1
+        channel = Channel(index, hello, attempt, first - 1)
+        self.channels[hello.channel] = channel
+        self._note_attempt(channel, info["log_root"])
+        self.writer.wake()
+        return channel
+
+    def _local_attempt(self, hello: Hello) -> int:
+        """The attempt as far as this node knows: a child's parent's, else the same start's, else a new one."""
+        parent = self.channels.get(hello.parent or "")
+        if parent is not None:
+            return parent.attempt
+        attempts = self.facts["attempts"]
+        if hello.parent and attempts:
+            return int(attempts[-1]["n"])
+        if attempts and attempts[-1]["job"] == hello.job and hello.label not in attempts[-1]["ranks"]:
+            return int(attempts[-1]["n"])
+        return self.known_attempts() + 1
+
+    def known_attempts(self) -> int:
+        """The highest attempt seen on this node."""
+        return max((int(attempt["n"]) for attempt in self.facts["attempts"]), default=0)
+
+    def _log_root(self, attempt: int, contended: bool) -> str:
+        """`logs`; a folder of its own for an attempt that begins while an earlier one still writes there."""
+        known = self._attempt(attempt)
+        if known is not None:
+            return str(known["log_root"])
+        taken = contended or any(
+            channel.attempt != attempt and not channel.hello.parent and self._writes_in_logs(channel)
+            for channel in self.living()
+        )
+        return f"logs/attempt-{attempt}" if taken else "logs"
+
+    def _writes_in_logs(self, channel: Channel) -> bool:
+        known = self._attempt(channel.attempt)
+        return known is not None and known["log_root"] == "logs"
+
+    def _attempt(self, number: int) -> dict[str, Any] | None:
+        found = [attempt for attempt in self.facts["attempts"] if attempt["n"] == number]
+        return found[0] if found else None
+
+    def _note_attempt(self, channel: Channel, log_root: str) -> None:
+        hello = channel.hello
+        known = self._attempt(channel.attempt)
+        if known is None:
+            known = {
+                "n": channel.attempt,
+                "job": hello.job,
+                "started": time.time(),
+                "ended": None,
+                "status": "running",
+                "world_size": hello.world_size,
+                "log_root": log_root,
+                "ranks": {},
+            }
+            self.facts["attempts"].append(known)
+        known["ended"], known["status"] = None, "running"
+        if not hello.parent:
+            known["ranks"][hello.label] = {"pid": hello.pid, "host": hello.host}
+        if hello.module not in self.facts["modules"]:
+            self.facts["modules"].append(hello.module)
+        self.facts.update(module=hello.module, world_size=hello.world_size)
+        if hello.rank == hello.world_size - 1 and hello.role == "worker" and not hello.parent:
+            self.facts["sinks"] = sorted({*self.facts["sinks"], *self._wanted_sinks(hello)})
+        self.save()
+
+    def _wanted_sinks(self, hello: Hello) -> list[str]:
+        wanted = []
+        for name in sinks.SINKS:
+            try:
+                if sinks.load(name).wanted(hello.config):
+                    wanted.append(name)
+            except Exception as error:  # noqa: BLE001  a tracker's package that is missing or broken
+                self._report(f"sink {name}: cannot be used: {type(error).__name__}: {error}")
+        return wanted
+
+    # -- records -------------------------------------------------------------------------------------
+
+    def accept(self, channel: Channel, data: bytes) -> int:
+        """Take in a batch; returns the last sequence number now on disk.
+
+        Raises BadFrame, Gap where something is missing before it, and OSError where the disk is full.
+        """
+        found = wire.batch(data)
+        if found[0].seq > channel.last + 1:
+            raise Gap(f"{found[0].seq} after {channel.last}")
+        fresh = [frame for frame in found if frame.seq > channel.last]
+        start = 0
+        for at, frame in enumerate(fresh):
+            if frame.kind == Kind.MODULE:
+                self._store(channel, data, fresh[start:at])
+                self._enter_module(channel, data, frame)
+                start = at + 1
+        self._store(channel, data, fresh[start:])
+        if fresh and fresh[-1].kind == Kind.CLOSE:
+            channel.status = str(wire.unpack(wire.body(data, fresh[-1]))[1])
+            self.end(channel, "clean")
+        self.writer.wake()
+        return channel.last
+
+    def _store(self, channel: Channel, data: bytes, found: list[wire.Frame]) -> None:
+        if not found:
+            return
+        first, last = found[0].seq, found[-1].seq
+        known = self.points.state.channels.get(channel.index)
+        seen = known.last if known else 0
+        points = [frame for frame in found if frame.kind in _POINTS and frame.seq > seen]
+        if points:  # before the logs: their journal is the one that says how far the channel is
+            self.points.batch(channel.index, first, last, len(points), _join(data, points))
+        logs = [frame for frame in found if frame.kind in _LOGS]
+        self.logs.batch(channel.index, first, last, len(logs), _join(data, logs))
+        channel.last = last
+        self._look(channel, data, found)
+
+    def _look(self, channel: Channel, data: bytes, found: list[wire.Frame]) -> None:
+        progress = channel.progress
+        for frame in found:
+            if frame.kind == Kind.LOG:
+                progress.counts["log"] += 1
+                continue
+            warning = progress.take(frame.kind, wire.body(data, frame))
+            if warning:
+                self.logs.note(channel.index, time.time(), 30, "WARNING", warning)
+
+    def _enter_module(self, channel: Channel, data: bytes, frame: wire.Frame) -> None:
+        name = str(wire.unpack(wire.body(data, frame))[1])
+        self.points.module(channel.index, name)
+        self.logs.module(channel.index, name)
+        self.logs.batch(channel.index, frame.seq, frame.seq, 0, b"")
+        channel.last = frame.seq
+        channel.hello = replace(channel.hello, module=name)
+        if name not in self.facts["modules"]:
+            self.facts["modules"].append(name)
+        self.facts["module"] = name
+        self.save()
+
+    def note(self, channel: Channel, level_no: int, level: str, text: str) -> None:
+        """A line of the agent's in the rank's log."""
+        self.logs.note(channel.index, time.time(), level_no, level, text)
+
+    def end(self, channel: Channel, how: str) -> None:
+        """The channel's process is gone: "clean" with a goodbye, "vanished" without, "lost" out of sight."""
+        if channel.ended:
+            return
+        status = channel.status or "killed"
+        if how != "clean":
+            who = f"rank {channel.hello.label} (pid {channel.hello.pid} on {channel.hello.host})"
+            step = "" if channel.progress.step is None else f", last step {channel.progress.step}"
+            self.note(channel, 30, "WARNING", f"{who} ended without a goodbye: {how}{step}")
+        info = {"time": time.time(), "status": status, "how": how}
+        self.points.end_channel(channel.index, info)
+        self.logs.end_channel(channel.index, info)
+        channel.ended, channel.status = True, status
+        self.last_end = time.monotonic()
+        self._end_attempt(channel)
+        self.writer.wake()
+
+    def _end_attempt(self, channel: Channel) -> None:
+        known = self._attempt(channel.attempt)
+        mine = [other for other in self.channels.values() if other.attempt == channel.attempt]
+        if known is not None:
+            if not channel.hello.parent and channel.hello.label in known["ranks"]:
+                known["ranks"][channel.hello.label]["status"] = channel.status
+            if all(other.ended for other in mine):
+                said = [rank.get("status", "killed") for rank in known["ranks"].values()]
+                worst = [status for status in ("failed", "killed", "finished") if status in said]
+                known["ended"], known["status"] = time.time(), worst[0] if worst else "finished"
+        self.save()
+
+    def forget(self, channel: Channel) -> None:
+        """An ended channel whose spool is gone never comes back."""
+        self.channels.pop(channel.hello.channel, None)
+        self.logs.forget(channel.index)
+        self.points.forget(channel.index)
+
+    # -- readers -------------------------------------------------------------------------------------
+
+    def tick(self, now: float) -> None:
+        """Twice a second: watch the sinks, and let go of journal that every reader has passed."""
+        for name in self.facts["sinks"]:
+            supervisor = self.sinks.get(name)
+            if supervisor is None or (supervisor.done() and self.living()):
+                self.sinks[name] = supervisor = Supervisor(self.folder, name)
+                supervisor.start()
+            supervisor.tick(now)
+        self.logs.drop_before(self.writer.durable().segment)
+        self._limit_journal()
+
+    def _limit_journal(self) -> None:
+        held = self.logs.end.segment - max(self.writer.durable().segment, 1)
+        most = max(2, self._settings.journal_limit_bytes // self._settings.segment_bytes)
+        if held > most and self.writer.files is not None:
+            oldest = self.logs.end.segment - most
+            self._report(
+                f"{held} journal segments wait for files that cannot be written; the oldest are given up"
+            )
+            self.writer.give_up_before(oldest)
+
+    def ended(self) -> bool:
+        """Whether no process of it lives."""
+        return not self.living()
+
+    def finish(self) -> bool:
+        """Let the readers drain; True once they have. Called again until then."""
+        for supervisor in self.sinks.values():
+            supervisor.stop(drain=True)
+        drained = self.writer.caught_up(self.logs.end)
+        return drained and all(supervisor.done() for supervisor in self.sinks.values())
+
+    def close(self, seconds: float) -> None:
+        """Stop the readers, wherever they are: they go on from their cursors."""
+        deadline = time.monotonic() + seconds
+        for supervisor in self.sinks.values():
+            supervisor.stop(drain=True)
+        self.writer.stop(seconds)
+        self.writer.join(seconds + 0.5)
+        while time.monotonic() < deadline and not all(s.done() for s in self.sinks.values()):
+            for supervisor in self.sinks.values():
+                supervisor.tick(time.monotonic())
+            time.sleep(0.05)
+        for supervisor in self.sinks.values():
+            supervisor.kill()
+        self.claims.stop()
+        self.save()
+        self.logs.close()
+        self.points.close()
+
+    def retire(self, done: Path) -> None:
+        """Move to the finished runs: the points stay for a replay, the logs are in their files."""
+        self.close(1.0)
+        shutil.rmtree(self.folder / "journal" / "logs", ignore_errors=True)
+        (self.folder / "cursors" / "logfiles.json").unlink(missing_ok=True)
+        target = done / self.folder.name
+        shutil.rmtree(target, ignore_errors=True)
+        done.mkdir(parents=True, exist_ok=True)
+        self.folder.rename(target)
+
+    def save(self) -> None:
+        """run.json, for status, tail and sinks. A full disk leaves the old one."""
+        self.facts["updated"] = time.time()
+        try:
+            files.replace_json(self.folder / "run.json", self.facts)
+        except OSError as error:
+            self._report(f"run.json: {error}")
+
+
+def run_id(hello: Hello) -> str:
+    """The run's folder name: readable, and different for every exp_root."""
+    return (
+        f"{safe_name(hello.exp_name)[:80]}-{sha256(hello.exp_root.encode(errors='replace')).hexdigest()[:10]}"
+    )
+
+
+def begin(folder: Path, hello: Hello) -> None:
+    """Make a run's folder. Raises OSError."""
+    (folder / "sinks").mkdir(parents=True, exist_ok=True)
+    facts = {
+        "run_id": folder.name,
+        "exp_root": hello.exp_root,
+        "exp_name": hello.exp_name,
+        "module": hello.module,
+        "modules": [hello.module],
+        "host": hello.host,
+        "world_size": hello.world_size,
+        "started": time.time(),
+        "sinks": [],
+        "attempts": [],
+    }
+    files.replace_json(folder / "run.json", facts)
+
+
+def _channel(index: int, state: ChannelState) -> Channel:
+    hello = Hello.unpacked(state.info)
+    ended = state.ended or {}
+    return Channel(
+        index, hello, state.info["attempt"], state.last, ended=bool(ended), status=ended.get("status", "")
+    )
+
+
+def _file_level(config: dict[str, Any]) -> int:
+    name = str(config.get("sink_level") or config.get("file_sink_level") or "DEBUG")
+    return LEVELS.get(name.upper(), 10)
+
+
+def _join(data: bytes, found: list[wire.Frame]) -> bytes:
+    """The bytes of some frames of a batch; one slice where they lie together."""
+    if not found:
+        return b""
+    if found[-1].seq - found[0].seq + 1 == len(found):
+        return data[found[0].start : found[-1].end]
+    return b"".join(data[frame.start : frame.end] for frame in found)

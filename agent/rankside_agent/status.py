@@ -1,0 +1,102 @@
+"""What an agent says of itself when asked: runs, ranks, counts, readers, in plain values.
+
+Separate from the command that shows it because the agent answers without knowing how it is shown.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING, Any
+
+from rankside.version import __version__
+from rankside_agent import files
+from rankside_agent.progress import Channel
+from rankside_agent.runs import Run
+
+if TYPE_CHECKING:
+    from rankside_agent.agent import Agent
+
+
+def report(agent: Agent) -> dict[str, Any]:
+    """The whole state; times are unix seconds, ages seconds."""
+    return {
+        "agent": {
+            "version": __version__,
+            "pid": os.getpid(),
+            "endpoint": agent.target,
+            "state_dir": str(agent.state_dir),
+            "started": agent.started,
+            "auto": agent.auto,
+            "stopping": agent.stopping_since is not None,
+            "counts": dict(agent.receiver.counts),
+            "memory_source": "none: GPU memory is not polled yet",
+        },
+        "runs": [_run(run) for run in agent.registry.runs.values()],
+    }
+
+
+def _run(run: Run) -> dict[str, Any]:
+    attempts = run.facts["attempts"]
+    latest = attempts[-1]["n"] if attempts else 0
+    channels = sorted(
+        run.channels.values(), key=lambda c: (c.attempt, c.hello.rank is None, c.hello.rank or 0)
+    )
+    return {
+        "run_id": run.folder.name,
+        "exp_name": run.facts["exp_name"],
+        "exp_root": str(run.exp_root),
+        "module": run.facts["module"],
+        "world_size": run.facts["world_size"],
+        "attempt": latest,
+        "status": attempts[-1]["status"] if attempts else "starting",
+        "ranks": [_rank(channel) for channel in channels if channel.attempt == latest],
+        "readers": [_log_files(run), *(_sink(run, name) for name in run.facts["sinks"])],
+    }
+
+
+def _rank(channel: Channel) -> dict[str, Any]:
+    progress, hello = channel.progress, channel.hello
+    return {
+        "rank": hello.rank,
+        "label": hello.label,
+        "pid": hello.pid,
+        "forked": hello.parent is not None,
+        "host": hello.host,
+        "state": channel.status if channel.ended else "alive",
+        "step": progress.step,
+        "last_seen": round(time.monotonic() - progress.seen, 3),
+        "received": channel.last,
+        "counts": dict(progress.counts),
+        "dropped": max(progress.dropped, progress.announced_drops),
+        "spool_bytes": progress.used,
+    }
+
+
+def _log_files(run: Run) -> dict[str, Any]:
+    written = run.writer.files
+    return {
+        "reader": "logfiles",
+        "state": run.writer.failed
+        or ("waiting for " + ", ".join(written.behind) if written and written.behind else "ok"),
+        "received": run.logs.state.records,
+        "written": written.records if written else 0,
+        "behind": run.logs.state.records - (written.records if written else 0),
+        "dropped": written.lost if written else 0,
+        "last_error": written.last_error if written else "",
+    }
+
+
+def _sink(run: Run, name: str) -> dict[str, Any]:
+    told = files.read_json(run.folder / "sinks" / f"{name}.json") or {}
+    read = int(told.get("read", 0))
+    return {
+        "reader": name,
+        "state": str(told.get("state", "starting")),
+        "received": run.points.state.records,
+        "written": int(told.get("delivered", 0)),
+        "behind": max(0, run.points.state.records - read),
+        "dropped": int(told.get("failed", 0)),
+        "last_error": str(told.get("last_error") or ""),
+        "next_try": told.get("next_try"),
+    }

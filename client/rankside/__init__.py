@@ -1,0 +1,90 @@
+"""rankside: monitoring beside distributed training. The thin client; everything public is here."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from rankside import identity, settings
+from rankside.client import Monitor, NoMonitor, Options, new_channel
+from rankside.settings import ConfigError
+from rankside.version import __version__
+
+__all__ = ["ConfigError", "Monitor", "NoMonitor", "__version__", "current", "init"]
+
+ROLES = ("worker", "master")
+_current: Monitor | NoMonitor = NoMonitor()
+
+
+def init(
+    exp_name: str | None = None,
+    *,
+    exp_root: str | os.PathLike[str] | None = None,
+    workspace: str | os.PathLike[str] | None = None,
+    work_group: str | None = None,
+    user_name: str | None = None,
+    module_name: str = "pretrain",
+    config: str | os.PathLike[str] | Mapping[str, Any] | None = None,
+    rank: int | None = None,
+    world_size: int | None = None,
+    local_rank: int | None = None,
+    endpoint: str | None = None,
+    role: str = "worker",
+    spool_bytes: int = 64 << 20,
+    flush_seconds: float = settings.DEFAULT_FLUSH,
+    **overrides: Any,
+) -> Monitor | NoMonitor:
+    """Start monitoring this process; returns at once, whether or not an agent listens.
+
+    Rank and world size come from torchrun's, Slurm's or MPI's environment where not given. `config` is a
+    file, a dict or keywords with the names of the Primus module configuration. The endpoint defaults to
+    $RANKSIDE_ENDPOINT, the node's service, or "auto": an agent is started for this node where none is.
+
+    Raises ConfigError (a ValueError) for a bad parameter, here and nowhere later.
+    """
+    global _current  # noqa: PLW0603  one monitor a process is what library code asks for
+    if os.environ.get("RANKSIDE_DISABLE", "") not in ("", "0"):
+        return _current
+    if role not in ROLES:
+        raise ConfigError(f"init(): role: {role!r} is not allowed; choices: {', '.join(ROLES)}")
+    resolved = settings.resolve(config, overrides)
+    place = settings.find_place(exp_name, exp_root, workspace, work_group, user_name)
+    try:
+        found = identity.find_rank(rank, world_size, local_rank)
+    except ValueError as error:
+        raise ConfigError(f"init(): {error}") from None
+    host = identity.host()
+    hello = identity.Hello(
+        channel=new_channel(host, found.label),
+        exp_root=place.exp_root,
+        exp_name=place.exp_name,
+        user=place.user,
+        team=place.team,
+        module=str(module_name),
+        role=role,
+        rank=found.rank,
+        label=found.label,
+        world_size=found.world_size,
+        local_rank=found.local_rank,
+        host=host,
+        node_ip=identity.node_ip(),
+        pid=os.getpid(),
+        parent=None,
+        job=found.job,
+        shared_job=found.shared_job,
+        started=time.time(),
+        spool="",
+        config=resolved.values,
+        version=__version__,
+    )
+    options = Options(endpoint, spool_bytes, flush_seconds)
+    _current = Monitor(replace(hello), options, (*found.notes, *resolved.notes))
+    return _current
+
+
+def current() -> Monitor | NoMonitor:
+    """This process's monitor; before `init`, one that does nothing, so that library code may always call."""
+    return _current

@@ -1,0 +1,158 @@
+"""Where the agent listens, whether one does, and starting one for this node where none is.
+
+Separate from the transport: this file knows paths and processes, that one messages and time.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import socket
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+AUTO = "auto"
+SERVICE_SOCKET = "/run/rankside/agent.sock"
+_START_DEADLINE = 30.0  # an agent on a loaded node; a second at most on a quiet one
+# What the launcher set for a rank is not true of the agent.
+_OF_A_RANK = ("RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "WANDB_SERVICE", "RANKSIDE_DISABLE")
+
+
+def runtime_dir() -> Path:
+    """This user's folder for sockets on this node, mode 0700.
+
+    Always below /tmp and never $TMPDIR or $XDG_RUNTIME_DIR: a job and a login must find the same one.
+    Raises OSError where somebody else holds that name.
+    """
+    folder = Path(f"/tmp/rankside-{os.getuid()}")
+    folder.mkdir(mode=0o700, exist_ok=True)
+    found = os.lstat(folder)
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+        raise PermissionError(
+            f"{folder}: is not a folder of uid {os.getuid()}; remove it or set RANKSIDE_ENDPOINT"
+        )
+    if found.st_mode & 0o077:
+        folder.chmod(0o700)
+    return folder
+
+
+def default_endpoint() -> str:
+    """This user's agent on this node."""
+    return f"ipc://{runtime_dir()}/agent.sock"
+
+
+def choose(given: str | None) -> tuple[str, bool]:
+    """The endpoint to talk to now, and whether an agent may be started there.
+
+    The argument, $RANKSIDE_ENDPOINT, the node's service, this user's own agent, in this order.
+    """
+    named = given or os.environ.get("RANKSIDE_ENDPOINT") or AUTO
+    if named != AUTO:
+        return named, False
+    if listens(f"ipc://{SERVICE_SOCKET}"):
+        return f"ipc://{SERVICE_SOCKET}", False
+    return default_endpoint(), True
+
+
+def listens(endpoint: str) -> bool:
+    """Whether somebody accepts connections there. A stale socket file refuses, and so is not taken for one."""
+    path = endpoint.removeprefix("ipc://")
+    if path == endpoint:
+        return True  # tcp: only the answer tells
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+            probe.settimeout(1.0)
+            probe.connect(path)
+    except OSError:
+        return False
+    return True
+
+
+def spool_roots() -> list[Path]:
+    """Folders for spools, best first: memory of the node, then its disk."""
+    named = os.environ.get("RANKSIDE_SPOOL_DIR")
+    if named:
+        return [Path(named)]
+    return [
+        Path(f"/dev/shm/rankside-{os.getuid()}"),
+        Path(tempfile.gettempdir()) / f"rankside-spool-{os.getuid()}",
+    ]
+
+
+def spool_group(given: str | None) -> str:
+    """Sub-folder for the channels of one agent: agents on other endpoints leave it alone."""
+    named = given or os.environ.get("RANKSIDE_ENDPOINT") or AUTO
+    plain = (AUTO, f"ipc://{SERVICE_SOCKET}", f"ipc:///tmp/rankside-{os.getuid()}/agent.sock")
+    return "node" if named in plain else hashlib.sha256(named.encode()).hexdigest()[:12]
+
+
+def start_agent(endpoint: str) -> str | None:
+    """Start a detached agent unless somebody just did. Returns what went wrong, or None.
+
+    Eight ranks that start together come here together: a lock lets one of them through.
+    """
+    folder = runtime_dir()
+    with _only_one(folder / "start.lock"):
+        if listens(endpoint):
+            return None
+        command = _agent_command()
+        if command is None:
+            return "no agent is running and none is installed here: pip install 'rankside[agent]'"
+        return _start(command, endpoint, folder)
+
+
+def _start(command: list[str], endpoint: str, folder: Path) -> str | None:
+    log = folder / "agent.log"
+    with open(log, "ab") as out:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            cwd=folder,  # a training's folder may hold a wandb/ or agent/ that would be imported
+            env={name: value for name, value in os.environ.items() if name not in _OF_A_RANK},
+            start_new_session=True,
+        )
+    deadline = time.monotonic() + _START_DEADLINE
+    while time.monotonic() < deadline:
+        if listens(endpoint):
+            return None
+        if process.poll() is not None:
+            return f"the agent ended with {process.returncode} at its start; see {log}"
+        time.sleep(0.05)
+    return f"the agent did not listen within {_START_DEADLINE:.0f} s; see {log}"
+
+
+def _agent_command() -> list[str] | None:
+    from importlib.util import find_spec
+
+    if find_spec("rankside_agent") is not None:
+        return [sys.executable, "-m", "rankside_agent", "agent", "--auto"]
+    script = shutil.which("rankside")
+    return [script, "agent", "--auto"] if script else None
+
+
+@contextmanager
+def _only_one(path: Path) -> Iterator[None]:
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        deadline = time.monotonic() + _START_DEADLINE
+        while True:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    break
+                time.sleep(0.05)
+        yield
+    finally:
+        os.close(fd)

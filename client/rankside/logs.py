@@ -1,0 +1,207 @@
+"""Where a process's own logging comes in: stdlib logging, loguru, and exceptions that nobody caught.
+
+Separate from the monitor because it knows other libraries' records, and is imported only when asked for.
+A message is finished here and never formatted again; an exception becomes text here, without the values
+of locals, and never travels as an object.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from rankside.parameters import LEVELS
+
+if TYPE_CHECKING:
+    from rankside.client import Monitor
+
+Undo = Callable[[], None]
+
+
+def capture(monitor: Monitor, level: str | int | None) -> list[Undo]:
+    """Attach everything; returns what detaches it again. Raises ValueError for an unknown level."""
+    number = level_number(level)
+    undo = [_capture_stdlib(monitor, logging.INFO if number is None else number)]
+    if "loguru" in sys.modules or _installed("loguru"):
+        undo += _capture_loguru(monitor, number or 0)
+    return [*undo, *_capture_uncaught(monitor)]
+
+
+def level_number(level: str | int | None) -> int | None:
+    """The number of a level. Raises ValueError that names the choices."""
+    if level is None or isinstance(level, int):
+        return level
+    number = LEVELS.get(level.upper(), logging.getLevelName(level.upper()))
+    if not isinstance(number, int):
+        raise ValueError(
+            f"capture_logging: level {level!r} is unknown; choices: {', '.join(LEVELS)} or a number"
+        )
+    return number
+
+
+def exception_text(error: BaseException) -> str:
+    """The traceback as text, whatever the exception holds."""
+    try:
+        return "".join(traceback.format_exception(type(error), error, error.__traceback__)).rstrip("\n")
+    except Exception as problem:  # noqa: BLE001  its __str__ or __cause__ may raise anything
+        return f"{type(error).__name__} (its text cannot be made: {type(problem).__name__})"
+
+
+class Handler(logging.Handler):
+    """stdlib records into a monitor. Takes no lock: the spool has its own, and forks are safe with it."""
+
+    def __init__(self, monitor: Monitor, level: int) -> None:
+        super().__init__(level)
+        self._monitor = monitor
+
+    def createLock(self) -> None:
+        """None: `handle` below does not use it."""
+        self.lock = None
+
+    def handle(self, record: logging.LogRecord) -> bool:
+        """As logging.Handler, without the lock."""
+        kept = bool(self.filter(record)) if self.filters else True
+        if kept:
+            self.emit(record)
+        return kept
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """The file is the last part of the logger's name, as Primus prints it."""
+        try:
+            text = record.msg if type(record.msg) is str and not record.args else message_of(record)
+            if record.exc_info or record.exc_text or record.stack_info:
+                text += _attached(record)
+            name = record.name.rpartition(".")[2]
+            self._monitor._log(record.levelno, record.levelname, name, record.lineno, text, record.created)
+        except Exception as error:  # noqa: BLE001  a log call never raises
+            self._monitor._refuse("logging", error)
+
+
+def message_of(record: logging.LogRecord) -> str:
+    """The message; where its arguments do not fit, the raw text and the arguments."""
+    try:
+        return record.getMessage()
+    except Exception:  # noqa: BLE001  a wrong format, or a __str__ that raises
+        return raw_message(record.msg, record.args, {})
+
+
+def raw_message(message: object, args: Any, fields: dict[str, Any]) -> str:
+    """An unformatted message with what was to be formatted into it."""
+    given = args if isinstance(args, tuple) else (args,)
+    shown = [_shown(arg) for arg in given] + [f"{name}={_shown(value)}" for name, value in fields.items()]
+    return f"{_shown(message, str)} [unformatted, arguments: {', '.join(shown)}]"
+
+
+def _shown(value: object, how: Callable[[Any], str] = repr) -> str:
+    try:
+        return how(value)
+    except Exception as error:  # noqa: BLE001  a __repr__ may raise anything
+        return f"<{type(value).__name__}: {type(error).__name__}>"
+
+
+def _attached(record: logging.LogRecord) -> str:
+    parts = []
+    if record.exc_info and isinstance(record.exc_info, tuple) and record.exc_info[1] is not None:
+        parts.append(exception_text(record.exc_info[1]))
+    elif record.exc_text:
+        parts.append(record.exc_text)
+    if record.stack_info:
+        parts.append(record.stack_info)
+    return "".join(f"\n{part}" for part in parts)
+
+
+def _capture_stdlib(monitor: Monitor, level: int) -> Undo:
+    root, handler = logging.getLogger(), Handler(monitor, 0)
+    before = root.level
+    quieted: list[logging.Handler] = []
+    if not root.handlers and logging.lastResort is not None:
+        root.addHandler(logging.lastResort)  # what nobody handled was shown on stderr; it still is
+    if level < root.level:
+        quieted = [other for other in root.handlers if other.level == logging.NOTSET]
+        for other in quieted:
+            other.setLevel(root.level)  # the console shows no more than it did
+        root.setLevel(level)
+    root.addHandler(handler)
+
+    def undo() -> None:
+        root.removeHandler(handler)
+        for other in quieted:
+            other.setLevel(logging.NOTSET)
+        if root.level == level:
+            root.setLevel(before)
+
+    return undo
+
+
+def _capture_loguru(monitor: Monitor, level: int) -> list[Undo]:
+    from loguru import logger
+
+    from rankside import loguru_guard
+
+    def sink(message: Any) -> None:
+        entry = message.record
+        text = entry["message"]
+        if entry["exception"] is not None and entry["exception"].value is not None:
+            text = f"{text}\n{exception_text(entry['exception'].value)}"
+        stem = entry["file"].name.removesuffix(".py")
+        grade = entry["level"]
+        monitor._log(grade.no, grade.name, stem, entry["line"], text, entry["time"].timestamp())
+
+    # An empty format made by a function: loguru then formats neither message nor exception, we have both
+    number = logger.add(sink, level=level, format=lambda _: "", colorize=False, diagnose=False, catch=True)
+
+    def undo() -> None:
+        try:
+            logger.remove(number)
+        except ValueError:
+            return  # the program removed all sinks meanwhile
+
+    return [undo, loguru_guard.install()]
+
+
+def _capture_uncaught(monitor: Monitor) -> list[Undo]:
+    before, before_in_thread = sys.excepthook, threading.excepthook
+
+    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        monitor._status = "killed" if issubclass(kind, KeyboardInterrupt) else "failed"
+        _log_uncaught(monitor, "uncaught exception", error.with_traceback(trace))
+        before(kind, error, trace)
+
+    def thread_hook(args: threading.ExceptHookArgs) -> None:
+        if args.exc_value is not None and not isinstance(args.exc_value, SystemExit):
+            name = args.thread.name if args.thread else "?"
+            _log_uncaught(monitor, f"uncaught exception in thread {name}", args.exc_value)
+        before_in_thread(args)
+
+    def undo() -> None:
+        if sys.excepthook is hook:
+            sys.excepthook = before
+        if threading.excepthook is thread_hook:
+            threading.excepthook = before_in_thread
+
+    sys.excepthook, threading.excepthook = hook, thread_hook
+    return [undo]
+
+
+def _log_uncaught(monitor: Monitor, title: str, error: BaseException) -> None:
+    try:
+        trace = error.__traceback__
+        while trace is not None and trace.tb_next is not None:
+            trace = trace.tb_next
+        file = os.path.basename(trace.tb_frame.f_code.co_filename) if trace else "rankside"
+        line = trace.tb_lineno if trace else 0
+        monitor._log(50, "CRITICAL", file.removesuffix(".py"), line, f"{title}\n{exception_text(error)}")
+    except Exception as problem:  # noqa: BLE001  the interpreter's own report still follows
+        monitor._refuse("excepthook", problem)
+
+
+def _installed(name: str) -> bool:
+    from importlib.util import find_spec
+
+    return find_spec(name) is not None

@@ -1,0 +1,154 @@
+"""What a record holds, and how values become plain: shared by the caller's side and every reader.
+
+Bodies, in the order of their fields (t is wall time in seconds, as a float):
+
+    LOG         t, level number, level name, file stem, line, text
+    METRICS     t, step or None, {name: number}
+    THROUGHPUT  t, step or None, {field: number}
+    PARAMS      t, {name: plain value}
+    EVENT       t, name, {field: plain value}
+    ARTIFACT    t, path
+    MODULE      t, module name
+    DROPPED     t, {kind name: count}
+    CLOSE       t, status
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import msgpack
+
+from rankside import wire
+
+MAX_TEXT = wire.MAX_BODY - 4096  # bytes of one log text; the rest of the record fits into what is left
+_REFUSED = "?"  # key of the mark that stands in place of a value that is no number
+_DEPTH = 6  # nesting shown of a parameter; deeper is text
+
+
+class Log(NamedTuple):
+    """One log record; `text` includes the traceback, if there is one."""
+
+    time: float
+    level_no: int
+    level: str
+    file: str
+    line: int
+    text: str
+
+
+class Packer:
+    """Packs records from any thread, and from a signal handler in the middle of another pack.
+
+    A msgpack packer is twice as fast when it is kept, but holds a buffer that two callers must not share:
+    so each call takes one out of a list and puts it back (both atomic).
+    """
+
+    def __init__(self) -> None:
+        self._free: list[msgpack.Packer] = []
+
+    def __call__(self, value: Any) -> bytes:
+        try:
+            packer = self._free.pop()
+        except IndexError:
+            packer = msgpack.Packer(default=number_or_mark, unicode_errors="surrogatepass")
+        packed: bytes = packer.pack(value)  # on an error the packer is not put back: its buffer is half full
+        self._free.append(packer)
+        return packed
+
+
+def number_or_mark(value: Any) -> Any:
+    """The number in a 0-d tensor, numpy scalar or one-element array, or a mark that says why there is none.
+
+    msgpack calls this only for what is no plain value already. `.item()` is called once at most: on a GPU
+    it waits for the device.
+    """
+    count = getattr(value, "numel", None) or getattr(value, "size", None)
+    try:
+        count = count() if callable(count) else count
+        if count is not None and count != 1:
+            return {_REFUSED: f"{type(value).__name__} of shape {list(getattr(value, 'shape', []))}"}
+        item = getattr(value, "item", None)
+        found = item() if callable(item) else float(value)
+        return found if isinstance(found, int | float) else {_REFUSED: type(found).__name__}
+    except Exception as error:  # noqa: BLE001  foreign objects may raise anything; training must not see it
+        return {_REFUSED: f"{type(value).__name__}: {_one_line(error)}"}
+
+
+def numbers(values: Any) -> tuple[dict[str, float], dict[str, str]]:
+    """Split unpacked metrics into numbers and refused ones, {name: reason}."""
+    good: dict[str, float] = {}
+    refused: dict[str, str] = {}
+    if not isinstance(values, dict):
+        return good, {"": f"{type(values).__name__} is no mapping of names to numbers"}
+    for key, value in values.items():
+        name = key if isinstance(key, str) else str(key)
+        if isinstance(value, int | float):
+            good[name] = value if isinstance(value, float) else int(value)
+        elif isinstance(value, dict) and list(value) == [_REFUSED]:
+            refused[name] = str(value[_REFUSED])
+        else:
+            refused[name] = f"{type(value).__name__} is no number"
+    return good, refused
+
+
+def halves(values: Mapping[Any, Any]) -> tuple[dict[Any, Any], dict[Any, Any]]:
+    """Two mappings of half the size, for metrics that do not fit into one record."""
+    items = list(values.items())
+    middle = len(items) // 2
+    return dict(items[:middle]), dict(items[middle:])
+
+
+def cut(text: str) -> str:
+    """`text`, shortened to what one record may hold, with a mark that names its original length."""
+    if len(text) * 4 <= MAX_TEXT:  # no character takes more than four bytes
+        return text
+    raw = text.encode("utf-8", "surrogatepass")
+    if len(raw) <= MAX_TEXT:
+        return text
+    kept = raw[: MAX_TEXT - 100].decode("utf-8", "ignore")
+    return f"{kept} ... [rankside: cut here, {len(text)} characters in all]"
+
+
+def tree(value: Any, depth: int = _DEPTH, above: tuple[int, ...] = ()) -> Any:
+    """Parameters and event fields as plain values: readable text for all else, cycles and depth marked."""
+    if value is None or isinstance(value, bool | float):
+        return value
+    if isinstance(value, int):
+        return int(value) if -(2**63) <= value < 2**63 else str(value)
+    if isinstance(value, str):
+        return cut(str(value))
+    if id(value) in above:
+        return "<itself>"
+    if depth and isinstance(value, Mapping):
+        return _mapping(value.items(), depth, (*above, id(value)))
+    if depth and isinstance(value, list | tuple | set | frozenset):
+        return [tree(item, depth - 1, (*above, id(value))) for item in value]
+    if depth and type(value).__name__ in ("Namespace", "SimpleNamespace"):
+        return _mapping(vars(value).items(), depth, (*above, id(value)))
+    return _text(value)
+
+
+def _mapping(items: Iterable[tuple[Any, Any]], depth: int, above: tuple[int, ...]) -> dict[str, Any]:
+    return {
+        cut(key if isinstance(key, str) else _text(key)): tree(item, depth - 1, above) for key, item in items
+    }
+
+
+def _text(value: Any) -> str:
+    found = number_or_mark(value) if hasattr(value, "item") else None
+    if isinstance(found, int | float) and not (isinstance(found, float) and math.isnan(found)):
+        return str(found)
+    try:
+        return cut(str(value) if hasattr(value, "__fspath__") else repr(value))
+    except Exception as error:  # noqa: BLE001  a __repr__ may raise anything
+        return f"<{type(value).__name__}: its repr raised {_one_line(error)}>"
+
+
+def _one_line(error: BaseException) -> str:
+    try:
+        return f"{type(error).__name__}: {error}".replace("\n", " ")[:200]
+    except Exception:  # noqa: BLE001  as above, in its __str__
+        return type(error).__name__

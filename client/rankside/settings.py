@@ -1,0 +1,147 @@
+"""What `init` was given, and what that comes to: configuration from a file, a dict or keywords, resolved.
+
+Separate from the table of parameters: this file knows where values come from, that one what they may be.
+"""
+
+from __future__ import annotations
+
+import difflib
+import getpass
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rankside.identity import safe_name
+from rankside.parameters import PARAMETERS
+
+DEFAULT_FLUSH = 2.0  # seconds that leaving may wait for the agent
+_GROUPS = frozenset(name.partition(".")[0] for name in PARAMETERS if "." in name)
+
+
+class ConfigError(ValueError):
+    """A known parameter with a bad value, or a configuration that cannot be read. Names place and choices."""
+
+
+class Config(NamedTuple):
+    """Every parameter's value, and remarks for the log."""
+
+    values: dict[str, Any]
+    notes: tuple[str, ...]
+
+
+def resolve(
+    config: str | os.PathLike[str] | Mapping[str, Any] | None, overrides: Mapping[str, Any]
+) -> Config:
+    """Defaults, then the file or dict, then keywords. Raises ConfigError."""
+    values = {name: parameter.default for name, parameter in PARAMETERS.items()}
+    notes: list[str] = []
+    place = "config"
+    if config is not None and not isinstance(config, Mapping):
+        place = os.fspath(config)
+        config = _read(Path(place))
+    for where, given in ((place, config or {}), ("init()", overrides)):
+        known, unknown = _split(given)
+        values.update({name: _checked(where, name, value) for name, value in known.items()})
+        notes += _about_unknown(where, unknown)
+    return Config(values, tuple(notes))
+
+
+def _read(path: Path) -> Mapping[str, Any]:
+    try:
+        text = path.read_text(encoding="utf-8")
+        found = json.loads(text) if path.suffix == ".json" else _yaml(path, text)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path}: {error}") from error
+    if found is not None and not isinstance(found, Mapping):
+        raise ConfigError(f"{path}: holds a {type(found).__name__}; names and values are wanted")
+    return found or {}
+
+
+def _yaml(path: Path, text: str) -> Any:
+    try:
+        import yaml
+    except ImportError:
+        raise ConfigError(f"{path}: reading YAML needs PyYAML: pip install pyyaml; or give a dict") from None
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path}: {error}") from error
+
+
+def _split(given: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Known parameters by their full name, and the names that are none."""
+    known: dict[str, Any] = {}
+    unknown: list[str] = []
+    for key, value in given.items():
+        name = str(key)
+        if name in _GROUPS and isinstance(value, Mapping):
+            inner, strange = _split({f"{name}.{sub}": item for sub, item in value.items()})
+            known.update(inner)
+            unknown += strange
+        elif name in PARAMETERS:
+            known[name] = value
+        else:
+            unknown.append(name)
+    return known, unknown
+
+
+def _checked(where: str, name: str, value: Any) -> Any:
+    parameter = PARAMETERS[name]
+    if value is None and parameter.default is None:
+        return None
+    try:
+        return parameter.kind.check(value)
+    except (ValueError, TypeError, OverflowError):
+        raise ConfigError(
+            f"{where}: {name}: {value!r} is not allowed; choices: {parameter.kind.choices}"
+        ) from None
+
+
+def _about_unknown(where: str, unknown: list[str]) -> list[str]:
+    """One remark: a Primus file holds hundreds of names that are not ours."""
+    if not unknown:
+        return []
+    guesses = {name: difflib.get_close_matches(name, PARAMETERS, 1, 0.8) for name in unknown}
+    hints = [f"{name} (did you mean {guess[0]}?)" for name, guess in guesses.items() if guess]
+    rest = len(unknown) - len(hints)
+    plain = [name for name, guess in guesses.items() if not guess][: 5 if rest <= 5 else 3]
+    more = [f"{rest - len(plain)} more"] if rest > len(plain) else []
+    return [f"{where}: unknown parameters ignored: {', '.join(hints + plain + more)}"]
+
+
+class Place(NamedTuple):
+    """Where a run's files go, and the names of its parts."""
+
+    exp_root: str
+    exp_name: str
+    team: str
+    user: str
+
+
+def find_place(
+    exp_name: str | None,
+    exp_root: str | os.PathLike[str] | None,
+    workspace: str | os.PathLike[str] | None,
+    work_group: str | None,
+    user_name: str | None,
+    environ: Mapping[str, str] = os.environ,
+) -> Place:
+    """`exp_root`, or {workspace}/{work_group}/{user_name}/{exp_name} as Primus builds it; absolute."""
+    team = work_group or environ.get("PRIMUS_TEAM") or "default"
+    user = user_name or environ.get("PRIMUS_USER") or _login()
+    if exp_root is not None:
+        root = os.path.abspath(os.fspath(exp_root))
+        return Place(root, exp_name or os.path.basename(root) or "experiment", team, user)
+    name = exp_name or environ.get("PRIMUS_EXP_NAME") or "experiment"
+    space = os.fspath(workspace) if workspace is not None else environ.get("PRIMUS_WORKSPACE") or "./output"
+    parts = [safe_name(part) for text in (team, user, name) for part in text.split("/") if part]
+    return Place(os.path.abspath(os.path.join(space, *parts)), name, team, user)
+
+
+def _login() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # a container's uid without a name
+        return str(os.getuid())

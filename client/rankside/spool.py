@@ -1,0 +1,443 @@
+"""The mapped file: every record is here before the caller's call returns, and outlives the process.
+
+A channel's spool is a folder of equal segments of preallocated, mapped memory (pages of the kernel's, so
+SIGKILL loses nothing), a `channel` file that says whose it is, and a `state` page: the lock that tells
+every other process that this one lives, what was dropped, and which agent took the channel on.
+
+Separate from the transport because a record is safe once it is here, whether anyone listens or not.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+import shutil
+import struct
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+from typing import NamedTuple
+from zlib import crc32
+
+from rankside import wire
+
+DEFAULT_LIMIT = 64 << 20
+_SEGMENTS = 16  # a full spool; two of them, the last eighth, are kept for what matters most
+_RESERVED = 2
+_LEAST_SEGMENT = wire.MAX_BODY + 4096  # the longest record fits into an empty segment
+_RETRY = 1.0  # seconds between attempts to get room from a full disk
+
+_MAGIC = b"RSSPOOL1"
+_TITLE = struct.Struct("<8sQI")  # magic, first sequence number, crc32 of the two
+_TITLE_SIZE = 64
+_CENSUS = struct.Struct("<16Q16Q")  # by kind: dropped, of these announced
+_OWNER = 512  # place of the owning agent's id on the state page
+_OWNER_SIZE = 64
+_STATE_SIZE = 4096
+_LATER = 1024  # records of interrupting signal handlers held while one append is under way
+_HEAD_SIZE = wire.HEAD.size
+
+
+class Chunk(NamedTuple):
+    """Whole frames `first` to `last`, as they lie in the spool."""
+
+    first: int
+    last: int
+    data: bytes
+
+
+class Segment:
+    """One mapped file. `end` and `last` are final once the writer has gone on to the next."""
+
+    def __init__(self, path: Path | None, mapped: mmap.mmap, first: int) -> None:
+        self.path, self.map = path, mapped
+        self.start(path, first)
+
+    def start(self, path: Path | None, first: int) -> None:
+        """Begin (again) with sequence number `first`; older frames behind it no longer continue it."""
+        self.path, self.first, self.last, self.end = path, first, first - 1, _TITLE_SIZE
+        head = struct.pack("<8sQ", _MAGIC, first)
+        self.map[: _TITLE.size] = head + struct.pack("<I", crc32(head))
+        self.map[_TITLE_SIZE : _TITLE_SIZE + wire.HEAD.size] = bytes(wire.HEAD.size)
+
+
+class Spool:
+    """One channel's records, from the first not yet acknowledged to the newest.
+
+    `append` may be called by any thread and by signal handlers; all else belongs to the transport thread.
+    """
+
+    def __init__(self, folder: Path, hello: bytes, limit: int = DEFAULT_LIMIT) -> None:
+        """Create the folder. Raises OSError where not even the first segment finds room."""
+        self.folder = folder
+        self._size = max(limit // _SEGMENTS, _LEAST_SEGMENT)
+        self._most = max(limit // self._size, 3)
+        self._plenty = self._most - max(1, self._most * _RESERVED // _SEGMENTS)
+        self._lock = threading.RLock()  # re-entrant: a signal handler may log while its thread is in here
+        self._inside = False
+        self._later: deque[tuple[int, bytes, bool]] = deque()
+        self._serials = count(1)
+        self._spare: Segment | None = None
+        self._no_room_until = 0.0
+        self._dropped = [0] * 16
+        self._announced = [0] * 16
+        self._tight = False
+        self.hurry = False  # a segment was filled: the transport should not wait for more
+        self.on_roll: Callable[[], None] | None = None  # wakes the transport then
+        folder.mkdir(parents=True, mode=0o700)
+        try:
+            self._state = _StatePage(folder / "state", create=True)
+            (folder / "channel.new").write_bytes(hello)
+            self._current = self._allocate(1)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        os.rename(folder / "channel.new", folder / "channel")  # a folder without it is not recovered
+        self._segments = deque([self._current])
+        self._at = (self._current.end, 0)  # where the next frame goes, last sequence: one store, never torn
+        self._read_in, self._read_at, self._read_seq = self._current, self._current.end, 0
+
+    # -- the caller's side ---------------------------------------------------------------------------
+
+    def append(self, kind: int, body: bytes, urgent: bool = True) -> bool:
+        """Store one record; False where there is no room and it was counted as dropped."""
+        with self._lock:
+            if self._inside and self._interrupted():
+                return self._put_later(kind, body, urgent)
+            try:
+                self._inside = True
+                end, seq = self._at
+                size = len(body)
+                stop = end + _HEAD_SIZE + size
+                if stop > self._size or size > wire.MAX_BODY or self._tight:
+                    return self._put(kind, body, urgent)
+                seq += 1
+                self._current.map[end:stop] = wire.seal(seq, kind, body)
+                self._at = (stop, seq)
+                return True
+            finally:
+                self._inside = False
+                if self._later:
+                    self._put_postponed()
+
+    def _interrupted(self) -> bool:
+        """Whether this call came from inside another one (a signal handler, a finalizer).
+
+        `_inside` alone may be stale: a KeyboardInterrupt can hit between two instructions of `append`.
+        """
+        frame, code = sys._getframe(1).f_back, Spool.append.__code__
+        while frame is not None:
+            if frame.f_code is code and frame.f_locals.get("self") is self:
+                return True
+            frame = frame.f_back
+        return False
+
+    def _put_later(self, kind: int, body: bytes, urgent: bool) -> bool:
+        if len(self._later) >= _LATER:
+            return self._drop(kind)
+        self._later.append((kind, body, urgent))
+        return True
+
+    def _put_postponed(self) -> None:
+        while self._later:
+            self.append(*self._later.popleft())
+
+    def _put(self, kind: int, body: bytes, urgent: bool) -> bool:
+        end, seq = self._at
+        frame = _HEAD_SIZE + len(body)
+        if len(body) > wire.MAX_BODY or (self._tight and not urgent):
+            return self._drop(kind)
+        if end + frame > self._size:
+            if not self._roll(urgent):
+                return self._drop(kind)
+            end, seq = self._at
+        self._current.map[end : end + frame] = wire.seal(seq + 1, kind, body)
+        self._at = (end + frame, seq + 1)
+        return True
+
+    def _roll(self, urgent: bool) -> bool:
+        if len(self._segments) >= (self._most if urgent else self._plenty):
+            return False
+        end, seq = self._at
+        fresh, self._spare = self._spare, None
+        if fresh is None:
+            if time.monotonic() < self._no_room_until:
+                return False
+            fresh = self._allocate(seq + 1, volatile_if_full=True)
+        else:
+            self._title(fresh, seq + 1)
+        self._current.end, self._current.last = end, seq
+        self._segments.append(fresh)
+        self._at = (fresh.end, seq)
+        self._current = fresh
+        self.hurry = True
+        if self.on_roll is not None:
+            self.on_roll()
+        self._tight = len(self._segments) > self._plenty
+        return True
+
+    def _drop(self, kind: int) -> bool:
+        self._dropped[kind] += 1
+        self._state.census(self._dropped, self._announced)
+        return False
+
+    # -- room ----------------------------------------------------------------------------------------
+
+    def _next_path(self) -> Path:
+        return self.folder / f"{next(self._serials):08d}.seg"
+
+    def _allocate(self, first: int, volatile_if_full: bool = False) -> Segment:
+        """A new segment. On a full disk memory of this process will do: an agent that lives still gets it."""
+        path = self._next_path()
+        try:
+            return Segment(path, _reserved(path, self._size), first)
+        except OSError:
+            path.unlink(missing_ok=True)
+            if not volatile_if_full:
+                raise
+            self._no_room_until = time.monotonic() + _RETRY
+            return Segment(None, mmap.mmap(-1, self._size), first)
+
+    def _title(self, segment: Segment, first: int) -> None:
+        """Reuse a segment that was acknowledged: its pages are warm, and the disk need not be asked."""
+        path = None if segment.path is None else self._next_path()
+        if segment.path is not None and path is not None:
+            os.rename(segment.path, path)
+        segment.start(path, first)
+
+    def prepare(self) -> None:
+        """Get a spare segment ready, so that the caller need not wait for one."""
+        if (
+            self._spare is None
+            and len(self._segments) < self._most
+            and time.monotonic() >= self._no_room_until
+        ):
+            spare: Segment | None
+            try:
+                spare = self._allocate(0)
+            except OSError:
+                self._no_room_until = time.monotonic() + _RETRY
+            else:
+                with self._lock:
+                    spare, self._spare = self._spare, spare  # the caller may have freed one meanwhile
+                if spare is not None:
+                    _discard(spare)
+
+    def free(self, acked: int) -> None:
+        """Forget everything up to sequence number `acked`: the agent has it on disk."""
+        gone: list[Segment] = []
+        with self._lock:
+            while self._segments[0] is not self._current and self._segments[0].last <= acked:
+                gone.append(self._segments.popleft())
+            if gone and self._spare is None and gone[-1].path is not None:
+                self._spare = gone.pop()
+            self._tight = len(self._segments) > self._plenty
+        for segment in gone:
+            _discard(segment)
+
+    # -- the transport's side ------------------------------------------------------------------------
+
+    @property
+    def last(self) -> int:
+        """The newest sequence number."""
+        return self._at[1]
+
+    def has_room(self) -> bool:
+        """Whether records of every kind are taken again."""
+        return not self._tight
+
+    def used(self) -> int:
+        """Bytes held."""
+        with self._lock:
+            return (len(self._segments) - 1) * self._size + self._at[0]
+
+    def rewind(self, acked: int) -> None:
+        """Read again from the record after `acked`."""
+        with self._lock:
+            holding = [segment for segment in self._segments if segment.first <= acked + 1]
+            segment = holding[-1] if holding else self._segments[0]
+        self._read_in, self._read_at, self._read_seq = segment, _TITLE_SIZE, segment.first - 1
+        for frame in wire.frames(segment.map, _TITLE_SIZE, self._end_of(segment)):
+            if frame.seq > acked:
+                break
+            self._read_at, self._read_seq = frame.end, frame.seq
+
+    def read(self, most: int = wire.MAX_BATCH) -> Chunk | None:
+        """The next frames not read yet, about `most` bytes of them."""
+        segment = self._read_in
+        end, last = self._extent(segment)
+        if self._read_at >= end:
+            following = self._after(segment)
+            if following is None:
+                return None
+            self._read_in, self._read_at = following, _TITLE_SIZE
+            return self.read(most)
+        if end - self._read_at > most:
+            end, last = self._boundary(segment, most)
+        first, start = self._read_seq + 1, self._read_at
+        self._read_at, self._read_seq = end, last
+        return Chunk(first, last, segment.map[start:end])
+
+    def _extent(self, segment: Segment) -> tuple[int, int]:
+        with self._lock:
+            return self._at if segment is self._current else (segment.end, segment.last)
+
+    def _end_of(self, segment: Segment) -> int:
+        return self._extent(segment)[0]
+
+    def _after(self, segment: Segment) -> Segment | None:
+        with self._lock:
+            later = [other for other in self._segments if other.first > segment.last and other is not segment]
+            return later[0] if later and segment is not self._current else None
+
+    def _boundary(self, segment: Segment, most: int) -> tuple[int, int]:
+        at, seq, unpack = self._read_at, self._read_seq, wire.HEAD.unpack_from
+        while True:
+            following = at + wire.HEAD.size + unpack(segment.map, at)[0]
+            if following - self._read_at > most and at > self._read_at:
+                return at, seq
+            at, seq = following, seq + 1
+            if following - self._read_at >= most:
+                return at, seq
+
+    def unannounced(self) -> dict[str, int]:
+        """What was dropped and not yet said so, by kind."""
+        with self._lock:
+            return _difference(self._dropped, self._announced)
+
+    def announced(self, counts: dict[str, int]) -> None:
+        """These drops are now in a record of their own."""
+        with self._lock:
+            for kind, count in counts.items():
+                self._announced[wire.Kind[kind.upper()]] += count
+            self._state.census(self._dropped, self._announced)
+
+    def dropped(self) -> int:
+        """Records dropped so far."""
+        return sum(self._dropped)
+
+    def own(self, agent: str) -> None:
+        """Note which agent holds this channel's earlier records: no other may recover it."""
+        self._state.own(agent)
+
+    def close(self, remove: bool) -> None:
+        """Let go. With `remove` the folder goes too; without, an agent finds it and reads the rest."""
+        if remove:
+            shutil.rmtree(self.folder, ignore_errors=True)
+        self._state.close()
+
+    def abandon(self) -> None:
+        """In a forked child: unmap the parent's pages. Its lock is the parent's alone, and stays."""
+        for segment in self._segments:
+            segment.map.close()
+        self._state.close()
+
+
+class Leftover:
+    """A spool whose process may be gone, as the agent sees it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def hello(self) -> bytes:
+        """Whose it is. Raises OSError where the process died before it had said so."""
+        return (self.folder / "channel").read_bytes()
+
+    def take(self) -> _StatePage | None:
+        """The state page, locked, where the process is gone; None while it lives. Raises OSError."""
+        return _StatePage.taken(self.folder / "state")
+
+    def frames(self, after: int) -> Iterator[tuple[int, int, bytes]]:
+        """(sequence, kind, frame bytes) of every whole record after `after`, in order."""
+        for path in sorted(self.folder.glob("*.seg")):
+            data = path.read_bytes()
+            if len(data) < _TITLE_SIZE:
+                continue
+            magic, first, check = _TITLE.unpack_from(data)
+            if magic != _MAGIC or crc32(data[:16]) != check:
+                continue
+            expected = first
+            for frame in wire.frames(data, _TITLE_SIZE):
+                if frame.seq != expected:  # what follows is of this segment's earlier life
+                    break
+                expected += 1
+                if frame.seq > after:
+                    after = frame.seq
+                    yield frame.seq, frame.kind, data[frame.start : frame.end]
+
+    def remove(self) -> None:
+        """Delete it: all it held is in a journal."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class _StatePage:
+    """The page a channel shares with the agent. Its POSIX lock ends with the process, however that dies.
+
+    A POSIX lock and no flock: a forked child does not inherit it, so a child that lives on does not make
+    its parent look alive. It is seen across pid namespaces, where pids say nothing.
+    """
+
+    def __init__(self, path: Path, create: bool = False) -> None:
+        self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o600)
+        try:
+            fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if create:
+                os.posix_fallocate(self._fd, 0, _STATE_SIZE)  # never sparse: a full disk would be SIGBUS
+            self._map = mmap.mmap(self._fd, _STATE_SIZE)
+        except BaseException:
+            os.close(self._fd)
+            raise
+
+    @classmethod
+    def taken(cls, path: Path) -> _StatePage | None:
+        try:
+            return cls(path)
+        except (BlockingIOError, PermissionError):  # what lockf raises while another holds it
+            return None
+
+    def census(self, dropped: list[int], announced: list[int]) -> None:
+        _CENSUS.pack_into(self._map, 0, *dropped, *announced)
+
+    def unannounced(self) -> dict[str, int]:
+        counts = _CENSUS.unpack_from(self._map)
+        return _difference(list(counts[:16]), list(counts[16:]))
+
+    def own(self, agent: str) -> None:
+        self._map[_OWNER : _OWNER + _OWNER_SIZE] = agent.encode()[:_OWNER_SIZE].ljust(_OWNER_SIZE, b"\0")
+
+    def owner(self) -> str:
+        return self._map[_OWNER : _OWNER + _OWNER_SIZE].rstrip(b"\0").decode("ascii", "replace")
+
+    def close(self) -> None:
+        self._map.close()
+        os.close(self._fd)
+
+
+def _difference(dropped: list[int], announced: list[int]) -> dict[str, int]:
+    return {
+        kind.name.lower(): dropped[kind] - announced[kind]
+        for kind in wire.Kind
+        if dropped[kind] > announced[kind]
+    }
+
+
+def _reserved(path: Path, size: int) -> mmap.mmap:
+    """A new file of `size` bytes that are really there: a hole in a full file system is SIGBUS later."""
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        os.posix_fallocate(fd, 0, size)
+        populate = getattr(mmap, "MAP_POPULATE", 0)  # the page faults now, and not one by one in the caller
+        return mmap.mmap(fd, size, flags=mmap.MAP_SHARED | populate)
+    finally:
+        os.close(fd)
+
+
+def _discard(segment: Segment) -> None:
+    if segment.path is not None:
+        segment.path.unlink(missing_ok=True)
+    segment.map.close()
