@@ -31,6 +31,7 @@ from rankside_agent.recovery import Recovery
 from rankside_agent.registry import Registry
 
 _TICK = 0.5  # seconds between looks at ranks, readers and sinks
+_FIRST_RUN = 60.0  # seconds that an agent started by a rank waits for it to speak
 _SAY_AGAIN = 60.0  # seconds before the same trouble is told again
 # A scancel or a launcher sends these to every process of a job; only the first two mean us.
 _STOPPING = (signal.SIGTERM, signal.SIGINT)
@@ -50,6 +51,7 @@ class Agent:
         self.stopping_since: float | None = None
         self._now_at_once = False
         self._idle_since = time.monotonic()
+        self._served = False
         self._said: dict[str, float] = {}
         self._wakefd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         _raise_file_limit()
@@ -120,7 +122,7 @@ class Agent:
         self._recovery.tick(now)
         self.registry.tick(now)
         if self.registry.busy():
-            self._idle_since = now
+            self._idle_since, self._served = now, True
         if not self.endpoint.intact():
             self.report(f"{self.target} was removed or replaced: new ranks cannot find this agent; stopping")
             self.stop()
@@ -154,7 +156,8 @@ class Agent:
         if self.stopping_since is not None:
             over = now - self.stopping_since > self.settings.stop_grace_seconds
             return over or not self.registry.living()
-        return self.auto and now - self._idle_since > self.settings.idle_exit_seconds
+        patience = self.settings.idle_exit_seconds if self._served else _FIRST_RUN
+        return self.auto and now - self._idle_since > patience
 
     def _leave(self) -> None:
         self._carefully(lambda: self.receiver.receive())

@@ -17,6 +17,7 @@ import errno
 import os
 import struct
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
@@ -127,11 +128,13 @@ class Journal:
         folder.mkdir(parents=True, exist_ok=True)
         self.state = State()
         self._fd = -1
+        self._torn = False  # half an entry lies at the end
         numbers = segments(folder)
+        self._highest = numbers[-1] if numbers else 0
         while numbers and not self._resume(numbers[-1]):
             numbers.pop()  # cut inside its header: the machine died while it was begun
         if not numbers:
-            self._begin(1)
+            self._begin(self._highest + 1)
 
     @property
     def end(self) -> Position:
@@ -176,8 +179,10 @@ class Journal:
             self._fd = -1
 
     def _append(self, kind: int, channel: int, payload: bytes) -> None:
-        if self._size >= self._segment_bytes:
-            self._begin(self._number + 1)
+        if self._torn:
+            self._cut()
+        if self._size >= self._segment_bytes or self._final:
+            self._begin(self._highest + 1)
         self._write(_entry(kind, channel, payload))
         self.state.apply(kind, channel, payload)
 
@@ -187,23 +192,33 @@ class Journal:
             if written != len(data):
                 raise OSError(errno.ENOSPC, f"{written} of {len(data)} bytes written", str(self.folder))
         except OSError:
-            os.ftruncate(self._fd, self._size)  # back to the last whole entry
+            self._torn = True  # until it is cut, which may fail too
+            self._cut()
             raise
         self._size += len(data)
+
+    def _cut(self) -> None:
+        """Back to the last whole entry."""
+        os.ftruncate(self._fd, self._size)
+        self._torn = False
 
     def _begin(self, number: int) -> None:
         path = _path(self.folder, number)
         header = _entry(EntryType.HEADER, 0, self.state.header())
         fresh = path.with_suffix(".new")
+        fd = os.open(fresh, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
         try:
-            fresh.write_bytes(header)
-            os.replace(fresh, path)  # a segment is there with its header or not at all
-            fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+            if os.write(fd, header) != len(header):
+                raise OSError(errno.ENOSPC, "no room for a header", str(fresh))
+            os.rename(fresh, path)  # a segment is there with its header or not at all
         except OSError:
+            os.close(fd)
             fresh.unlink(missing_ok=True)
             raise
-        self.close()
-        self._fd, self._number, self._size = fd, number, len(header)
+        before, self._fd = self._fd, fd
+        self._number, self._size, self._highest, self._final = number, len(header), number, False
+        if before >= 0:
+            os.close(before)
 
     def _resume(self, number: int) -> bool:
         path = _path(self.folder, number)
@@ -221,45 +236,54 @@ class Journal:
         if end != len(data):
             os.ftruncate(self._fd, end)
         self._number, self._size = number, end
+        # Readers may have been further than what is left; a new segment keeps their places unmistakable
+        self._final = end != len(data) or number != self._highest
         return True
 
 
 class Reader:
     """The reading side: any number of them, in any process, beside a living writer.
 
-    `state` is what the journal knew at `position`; `skipped` counts segments that were gone or unreadable.
+    `state` is what the journal knew at `position`; `skipped` counts segments that were gone or unreadable,
+    `lost` the records in them, as far as the next header tells.
     """
 
     def __init__(self, folder: Path, position: Position | None = None) -> None:
         self._folder = folder
         self._fd = -1
-        self.skipped = 0
+        self.skipped = self.lost = 0
         self.state = State()
         self._at = 0  # where the next read begins, in the open segment
         self.position = position or Position(0, 0)
-        self._seek()
+        self._sought = False
+        with suppress(OSError):  # no descriptor is free, say: the first read tries again, and raises
+            self._seek()
 
     def read(self, most: int = 1 << 20) -> list[Entry]:
-        """The next whole entries, about `most` bytes; empty where there is nothing new yet."""
+        """The next whole entries, about `most` bytes; empty where there is nothing new yet.
+
+        Raises OSError, and has then lost nothing: the next call goes on where this one began.
+        """
+        if not self._sought:
+            self._seek()
         found: list[Entry] = []
         taken = 0
         while taken < most:
-            data = self._bytes(most)
-            for kind, channel, payload, end in _entries(data, 0):
-                self.position = Position(self.position.segment, self._at + end)
-                if kind != EntryType.HEADER:
-                    self.state.apply(kind, channel, payload)
-                    known = self.state.channels.get(channel)
-                    info = known.info if known else {}
-                    found.append(Entry(kind, channel, payload, self.position, info))
-                taken += len(payload) + _ENTRY.size
-                if taken >= most:
-                    break
-            advanced = self.position.offset > self._at
-            self._at = self.position.offset
-            if not advanced and not self._next_segment():
+            try:
+                more = self._take(self._bytes(most), found, most - taken)
+            except OSError:
+                if found:
+                    break  # the next call meets it again
+                raise
+            taken += more
+            if not more and (found or not self._next_segment()):
                 break
         return found
+
+    def go_back(self, position: Position) -> None:
+        """Read again from `position`, which this reader has passed. Cannot fail: the next read goes there."""
+        self.close()
+        self.position, self._sought, self.lost = position, False, 0
 
     def close(self) -> None:
         """Let go of the file."""
@@ -267,58 +291,80 @@ class Reader:
             os.close(self._fd)
             self._fd = -1
 
+    def _take(self, data: bytes, found: list[Entry], most: int) -> int:
+        """Move over the whole entries in `data`, about `most` bytes; returns how many bytes."""
+        start, segment, state = self._at, self.position.segment, self.state
+        for kind, channel, payload, end in _entries(data, 0):
+            self._at = start + end
+            self.position = Position(segment, self._at)
+            if kind == EntryType.HEADER:
+                state = self._headed(State.of_header(payload))
+            else:
+                state.apply(kind, channel, payload)
+                known = state.channels.get(channel)
+                found.append(Entry(kind, channel, payload, self.position, known.info if known else {}))
+            if end >= most:
+                break
+        return self._at - start
+
+    def _headed(self, state: State) -> State:
+        """Into a segment; what the header counts more than we saw, we have missed."""
+        if self._sought:
+            self.lost += max(0, state.records - self.state.records)
+        self.state = state
+        return state
+
     def _bytes(self, most: int) -> bytes:
         if self._fd < 0:
             return b""
         data = os.pread(self._fd, most, self._at)
         if len(data) >= _ENTRY.size:
             whole = _ENTRY.size + _ENTRY.unpack_from(data)[0]
-            if whole > len(data) and whole <= wire.MAX_MESSAGE * 2:
+            if len(data) < whole <= os.fstat(self._fd).st_size - self._at:
                 data = os.pread(self._fd, whole, self._at)
         return data
 
     def _next_segment(self) -> bool:
         """Go on to the next segment, once it exists: this one is then final."""
-        later = [number for number in segments(self._folder) if number > self.position.segment]
+        here = self.position.segment
+        later = [number for number in segments(self._folder) if number > here]
         if not later:
             return False
+        damaged = False
         if self._fd >= 0 and os.fstat(self._fd).st_size > self._at:
-            if self._bytes(wire.MAX_MESSAGE) and next(_entries(self._bytes(wire.MAX_MESSAGE), 0), None):
+            if next(_entries(self._bytes(1 << 16), 0), None):
                 return True  # written between our last look and the birth of the next segment
-            self.skipped += 1  # damaged on disk: what follows in it cannot be found
-        if self.position.segment and later[0] != self.position.segment + 1:
-            self.skipped += later[0] - self.position.segment - 1
-        return self._enter(later[0])
+            damaged = True  # on disk: what follows in it cannot be found
+        if not self._enter(later[0]):
+            return False
+        self.skipped += damaged + (later[0] - here - 1 if here else 0)
+        return True
 
     def _enter(self, number: int) -> bool:
-        self.close()
         try:
-            self._fd = os.open(_path(self._folder, number), os.O_RDONLY | os.O_CLOEXEC)
+            fd = os.open(_path(self._folder, number), os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
             return False
-        self.position, self._at = Position(number, 0), 0
-        header = next(_entries(self._bytes(wire.MAX_MESSAGE), 0), None)
-        if header is not None and header[0] == EntryType.HEADER:
-            self.state = State.of_header(header[2])
+        self.close()
+        self._fd, self._at, self.position = fd, 0, Position(number, 0)
         return True
 
     def _seek(self) -> None:
         """To `position`, by way of its segment's start: the header and what was opened since make `state`."""
-        target, self._at = self.position, 0
+        target, self.state = self.position, State()
         numbers = segments(self._folder)
-        if not target.segment or target.segment not in numbers:
-            if target.segment and numbers and numbers[0] > target.segment:
-                self.skipped += numbers[0] - target.segment
+        # without a segment of that number the next; where all are older, it is another journal, begun anew
+        number = next((each for each in numbers if each >= target.segment), numbers[0] if numbers else 0)
+        if not number or not self._enter(number):
             self.position = Position(0, 0)
-            if numbers:
-                self._enter(numbers[0])
-            return
-        self._enter(target.segment)
-        while self.position.offset < target.offset:
-            if not self.read(min(1 << 20, target.offset - self.position.offset)):
-                break
-            if self.position.segment != target.segment:
-                break
+        elif number == target.segment:
+            while self._at < target.offset:  # to no other segment: this one may have been cut meanwhile
+                left = target.offset - self._at
+                if not self._take(self._bytes(min(1 << 20, left)), [], left):
+                    break
+        elif target.segment:
+            self.skipped += max(0, number - target.segment)
+        self._sought = True
 
 
 def segments(folder: Path) -> list[int]:
@@ -335,8 +381,13 @@ def _path(folder: Path, number: int) -> Path:
 
 
 def _entry(kind: int, channel: int, payload: bytes) -> bytes:
-    check = crc32(payload, kind << 24 ^ channel)
+    check = crc32(payload, _seed(kind, channel))
     return _ENTRY.pack(len(payload), check, kind, channel) + payload
+
+
+def _seed(kind: int, channel: int) -> int:
+    """Where the checksum starts. Inverted: zeros, which a lost write leaves behind, are then no entry."""
+    return ~(kind << 24 ^ channel) & 0xFFFFFFFF
 
 
 def _entries(data: bytes, start: int) -> Iterator[tuple[int, int, bytes, int]]:
@@ -347,7 +398,7 @@ def _entries(data: bytes, start: int) -> Iterator[tuple[int, int, bytes, int]]:
         if end > len(data):
             return
         payload = data[start + _ENTRY.size : end]
-        if crc32(payload, (kind << 24 ^ channel) & 0xFFFFFFFF) != check:
+        if crc32(payload, _seed(kind, channel)) != check:
             return
         yield kind, channel, payload, end
         start = end

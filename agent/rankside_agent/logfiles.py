@@ -23,7 +23,7 @@ from rankside_agent.journal import Entry, EntryType, Position, Reader, State
 from rankside_agent.lines import Clock, Form, Locations, Thresholds
 from rankside_agent.logfile import LogFile, Mark, Rename, Rotation
 
-_MOST = 1 << 20  # bytes of journal in one step
+_STEP_LEAST, _STEP_MOST = 128 << 10, 1 << 20  # bytes of journal in one step
 _CHECKPOINT = 0.25  # seconds between checkpoints while there is work: what a crash makes us write again
 _PAUSE_LEAST, _PAUSE_MOST = 0.25, 5.0  # seconds before a file that failed is tried again
 _OPEN_FILES = 512  # more than this are closed and opened when needed
@@ -83,6 +83,8 @@ class LogFiles:
         self._rotation = rotation
         self._report = report
         self._now = clock
+        # a step is written whole before the next rotation, so it must be small beside a small limit
+        self._step_bytes = min(max(rotation.limit // 4, _STEP_LEAST), _STEP_MOST)
         self._files: dict[Path, LogFile] = {}
         self._channels: dict[tuple[int, str], Channel] = {}
         self._locations: dict[int, Locations] = {}
@@ -172,7 +174,7 @@ class LogFiles:
 
     def _step(self, lane: Lane) -> bool:
         before = lane.position
-        entries = lane.reader.read(_MOST)
+        entries = lane.reader.read(self._step_bytes)
         if not entries:
             self._dirty = self._dirty or lane.position != before  # into the next segment
             return False
@@ -225,7 +227,7 @@ class LogFiles:
     def _count_until(self, lane: Lane, segment: int) -> int:
         lost, reader = 0, Reader(self._journal, lane.position)
         while reader.position.segment < segment:
-            entries = reader.read(_MOST)
+            entries = reader.read(_STEP_MOST)
             if not entries:
                 break
             lost += sum(entry.records() for entry in entries if entry.after.segment < segment)

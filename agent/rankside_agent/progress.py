@@ -89,5 +89,6 @@ class Channel:
     progress: Progress = field(default_factory=Progress)
     identity: bytes = b""  # of its present connection
     ended: bool = False
+    ended_at: float = 0.0  # monotonic
     status: str = ""  # what its CLOSE said
     watched: bool = False  # whether its spool, and so its lock, is seen from here

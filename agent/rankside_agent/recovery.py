@@ -18,6 +18,7 @@ from rankside_agent.registry import Registry
 from rankside_agent.runs import Run
 
 _SCAN = 2.0  # seconds between searches for spools whose rank never spoke to us
+_FORGET = 60.0  # seconds after its end in which a channel's last messages may still be on their way
 _UNFINISHED = 60.0  # seconds after which a folder that names no channel is rubbish
 
 
@@ -64,7 +65,8 @@ class Recovery:
             self._look(run, channel, now)
         for run in self._registry.runs.values():
             for channel in list(run.channels.values()):
-                if channel.ended and not Path(channel.hello.spool).exists():
+                gone = channel.ended and now - channel.ended_at > _FORGET
+                if gone and not Path(channel.hello.spool).exists():
                     run.forget(channel)
         if now - self._scanned > _SCAN:
             self._scanned = now
@@ -116,6 +118,9 @@ class Recovery:
             if time.time() - folder.stat().st_mtime > _UNFINISHED:
                 leftover.remove()
             return
+        if hello.channel in self._registry.gone:
+            leftover.remove()  # its goodbye was journaled, the answer never reached it
+            return
         self._underway.add(folder.name)
 
         def then(run: Run, channel: Channel) -> None:
@@ -137,10 +142,12 @@ class Recovery:
         try:
             self._take_in(run, channel, leftover)
             dropped = page.unannounced()
-            if dropped and not channel.ended:
+            if dropped:
                 told = ", ".join(f"{count} {name}" for name, count in dropped.items())
                 text = f"{sum(dropped.values())} records dropped, the spool was full: {told}"
                 run.note(channel, 40, "ERROR", text)
+                page.announce()
+                channel.progress.announced_drops += sum(dropped.values())
             run.end(channel, "vanished")
             leftover.remove()
         except OSError as error:

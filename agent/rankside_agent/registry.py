@@ -18,6 +18,7 @@ from rankside_agent.progress import Channel
 from rankside_agent.runs import Run
 
 CLAIM_DEADLINE = 2.0  # seconds that the run's folder may take to answer; then this node decides alone
+_GONE = 10_000  # channels remembered after their run was put away
 _PRUNE = 3600.0  # seconds between looks for finished runs that are too old
 
 
@@ -44,6 +45,7 @@ class Registry:
         self._opening: dict[str, Opening] = {}
         self._pruned = 0.0
         self.refused: dict[str, str] = {}
+        self.gone: dict[str, None] = {}  # a dead rank's last messages may still come out of a socket's buffer
         self.runs: dict[str, Run] = {}
         self.before_opening: Callable[[Run], None] = lambda _run: None
         self._living.mkdir(parents=True, exist_ok=True)
@@ -69,6 +71,8 @@ class Registry:
         known = self.find(hello.channel)
         if known is not None:
             then(*known)
+            return
+        if hello.channel in self.gone:
             return
         run = self._run_of(hello)
         waiting = self._opening.get(hello.channel)
@@ -136,12 +140,18 @@ class Registry:
             run.tick(now)
             opening = any(runs.run_id(o.hello) == name for o in self._opening.values())
             quiet = now - run.last_end > self._settings.finish_after_seconds
-            if run.ended() and not opening and quiet and run.finish():
+            if run.ended() and not opening and quiet and run.cleared() and run.finish():
+                self._remember(run)
                 run.retire(self._done)
                 del self.runs[name]
         if now - self._pruned > _PRUNE:
             self._pruned = now
             self._prune()
+
+    def _remember(self, run: Run) -> None:
+        self.gone.update(dict.fromkeys(run.channels))
+        while len(self.gone) > _GONE:
+            del self.gone[next(iter(self.gone))]
 
     def _prune(self) -> None:
         oldest = time.time() - self._settings.keep_finished_days * 86400

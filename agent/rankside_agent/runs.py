@@ -233,7 +233,7 @@ class Run:
         if channel.ended:
             return
         status = channel.status or "killed"
-        if how != "clean":
+        if how != "clean" and not channel.hello.parent:  # workers of a data loader leave so every time
             who = f"rank {channel.hello.label} (pid {channel.hello.pid} on {channel.hello.host})"
             step = "" if channel.progress.step is None else f", last step {channel.progress.step}"
             self.note(channel, 30, "WARNING", f"{who} ended without a goodbye: {how}{step}")
@@ -241,7 +241,7 @@ class Run:
         self.points.end_channel(channel.index, info)
         self.logs.end_channel(channel.index, info)
         channel.ended, channel.status = True, status
-        self.last_end = time.monotonic()
+        channel.ended_at = self.last_end = time.monotonic()
         self._end_attempt(channel)
         self.writer.wake()
 
@@ -256,6 +256,10 @@ class Run:
                 worst = [status for status in ("failed", "killed", "finished") if status in said]
                 known["ended"], known["status"] = time.time(), worst[0] if worst else "finished"
         self.save()
+
+    def cleared(self) -> bool:
+        """Whether no rank left a spool that is still to be looked at."""
+        return not any(Path(channel.hello.spool).exists() for channel in self.channels.values())
 
     def forget(self, channel: Channel) -> None:
         """An ended channel whose spool is gone never comes back."""

@@ -24,6 +24,7 @@ import msgpack
 from rankside import wire
 
 MAX_TEXT = wire.MAX_BODY - 4096  # bytes of one log text; the rest of the record fits into what is left
+MAX_NAME = 1000  # bytes of the name of an event, a module or a parameter
 _REFUSED = "?"  # key of the mark that stands in place of a value that is no number
 _DEPTH = 6  # nesting shown of a parameter; deeper is text
 
@@ -65,16 +66,34 @@ def number_or_mark(value: Any) -> Any:
     msgpack calls this only for what is no plain value already. `.item()` is called once at most: on a GPU
     it waits for the device.
     """
-    count = getattr(value, "numel", None) or getattr(value, "size", None)
     try:
+        count = getattr(value, "numel", None) or getattr(value, "size", None)
         count = count() if callable(count) else count
         if count is not None and count != 1:
             return {_REFUSED: f"{type(value).__name__} of shape {list(getattr(value, 'shape', []))}"}
         item = getattr(value, "item", None)
-        found = item() if callable(item) else float(value)
-        return found if isinstance(found, int | float) else {_REFUSED: type(found).__name__}
+        found = item() if callable(item) else value
+        if isinstance(found, str | bytes):
+            return {_REFUSED: type(found).__name__}
+        if isinstance(found, int) and -(2**63) <= found < 2**64:
+            return int(found)
+        return float(found)  # numpy's long double has no other plain form; no wire holds a longer integer
     except Exception as error:  # noqa: BLE001  foreign objects may raise anything; training must not see it
         return {_REFUSED: f"{type(value).__name__}: {_one_line(error)}"}
+
+
+def named(values: Mapping[Any, Any]) -> dict[str, Any]:
+    """Metrics whose names are no texts: a tuple or an Enum as a key could not be unpacked again."""
+    return {key if isinstance(key, str) else _text(key): value for key, value in values.items()}
+
+
+def spared(values: Mapping[Any, Any]) -> dict[str, Any]:
+    """Metrics that cannot be packed because of one of them: that one becomes a mark, the others go."""
+    return {name: value if _packs(value) else number_or_mark(value) for name, value in named(values).items()}
+
+
+def _packs(value: Any) -> bool:
+    return isinstance(value, str | float) or (isinstance(value, int) and -(2**63) <= value < 2**64)
 
 
 def numbers(values: Any) -> tuple[dict[str, float], dict[str, str]]:
@@ -101,25 +120,35 @@ def halves(values: Mapping[Any, Any]) -> tuple[dict[Any, Any], dict[Any, Any]]:
     return dict(items[:middle]), dict(items[middle:])
 
 
-def cut(text: str) -> str:
+def cut(text: str, most: int = MAX_TEXT) -> str:
     """`text`, shortened to what one record may hold, with a mark that names its original length."""
-    if len(text) * 4 <= MAX_TEXT:  # no character takes more than four bytes
+    if len(text) * 4 <= most:  # no character takes more than four bytes
         return text
-    raw = text.encode("utf-8", "surrogatepass")
-    if len(raw) <= MAX_TEXT:
+    raw = text[: most + 1].encode("utf-8", "surrogatepass")  # none takes less than one
+    if len(raw) <= most:
         return text
-    kept = raw[: MAX_TEXT - 100].decode("utf-8", "ignore")
+    end = most - 100
+    while raw[end] & 0xC0 == 0x80:  # not in the middle of a character
+        end -= 1
+    kept = raw[:end].decode("utf-8", "surrogatepass")
     return f"{kept} ... [rankside: cut here, {len(text)} characters in all]"
 
 
 def tree(value: Any, depth: int = _DEPTH, above: tuple[int, ...] = ()) -> Any:
     """Parameters and event fields as plain values: readable text for all else, cycles and depth marked."""
+    try:
+        return _tree(value, depth, above)
+    except Exception as error:  # noqa: BLE001  a foreign container may raise anything; its neighbours still go
+        return f"<{type(value).__name__}: {_one_line(error)}>"
+
+
+def _tree(value: Any, depth: int, above: tuple[int, ...]) -> Any:
     if value is None or isinstance(value, bool | float):
         return value
     if isinstance(value, int):
         return int(value) if -(2**63) <= value < 2**63 else str(value)
     if isinstance(value, str):
-        return cut(str(value))
+        return cut(str.__str__(value))
     if id(value) in above:
         return "<itself>"
     if depth and isinstance(value, Mapping):
@@ -133,15 +162,16 @@ def tree(value: Any, depth: int = _DEPTH, above: tuple[int, ...] = ()) -> Any:
 
 def _mapping(items: Iterable[tuple[Any, Any]], depth: int, above: tuple[int, ...]) -> dict[str, Any]:
     return {
-        cut(key if isinstance(key, str) else _text(key)): tree(item, depth - 1, above) for key, item in items
+        cut(key if isinstance(key, str) else _text(key), MAX_NAME): tree(item, depth - 1, above)
+        for key, item in items
     }
 
 
 def _text(value: Any) -> str:
-    found = number_or_mark(value) if hasattr(value, "item") else None
-    if isinstance(found, int | float) and not (isinstance(found, float) and math.isnan(found)):
-        return str(found)
     try:
+        found = number_or_mark(value) if hasattr(value, "item") else None
+        if isinstance(found, int | float) and not math.isnan(found):
+            return str(found)
         return cut(str(value) if hasattr(value, "__fspath__") else repr(value))
     except Exception as error:  # noqa: BLE001  a __repr__ may raise anything
         return f"<{type(value).__name__}: its repr raised {_one_line(error)}>"

@@ -407,6 +407,11 @@ class _StatePage:
         counts = _CENSUS.unpack_from(self._map)
         return _difference(list(counts[:16]), list(counts[16:]))
 
+    def announce(self) -> None:
+        """All that was dropped has been said."""
+        counts = _CENSUS.unpack_from(self._map)
+        _CENSUS.pack_into(self._map, 0, *counts[:16], *counts[:16])
+
     def own(self, agent: str) -> None:
         self._map[_OWNER : _OWNER + _OWNER_SIZE] = agent.encode()[:_OWNER_SIZE].ljust(_OWNER_SIZE, b"\0")
 

@@ -22,7 +22,7 @@ from rankside.wire import Message
 
 COALESCE = 0.05  # seconds that records may wait for company
 BEAT = 1.0  # seconds between signs of life
-WINDOW = 8  # batches on their way; with 512 KiB each a frozen agent holds 4 MiB of ours
+WINDOW = 16  # batches on their way: 2 MiB, and what a frozen agent holds of ours
 HELLO_AGAIN = 2.0  # seconds without an answer
 LOST = 10.0  # seconds of silence after which the endpoint is looked for anew
 _TROUBLE = 1.0  # seconds between attempts after an error

@@ -4,7 +4,8 @@ A record travels and rests as a *frame*, the same bytes in the spool, on the wir
 
     body length u32 | crc32 u32 | sequence u64 | kind u8 | body (msgpack)
 
-The checksum starts from sequence and kind, so a frame that was moved or relabelled fails as one that was cut.
+The checksum starts from sequence and kind, so a frame that was moved or relabelled fails as one that was cut
+(modulo a prime, so that each of their bits counts).
 Messages are ZeroMQ multipart: one byte of `Message`, then at most one payload.
 """
 
@@ -22,9 +23,10 @@ import msgpack
 PROTOCOL = 1
 
 MAX_BODY = 1 << 20  # one record; longer texts are cut by the client and say so
-MAX_BATCH = 512 << 10  # what the transport puts into one message, unless one frame alone is longer
+MAX_BATCH = 128 << 10  # what the transport puts into one message, unless one frame alone is longer
 MAX_MESSAGE = 4 << 20  # the agent's socket drops the peer above this; well over any honest batch
 
+_PRIME = 4294967291  # the largest below 2**32
 HEAD = struct.Struct("<IIQB")
 SEQ = struct.Struct("<Q")
 
@@ -75,7 +77,7 @@ class Frame(NamedTuple):
 
 def seal(seq: int, kind: int, body: bytes) -> bytes:
     """One frame of `body`."""
-    return HEAD.pack(len(body), crc32(body, seq << 4 & 0xFFFFFFFF | kind), seq, kind) + body
+    return HEAD.pack(len(body), crc32(body, (seq << 4 | kind) % _PRIME), seq, kind) + body
 
 
 def frames(buffer: bytes | memoryview | mmap, start: int = 0, end: int | None = None) -> Iterator[Frame]:
@@ -87,7 +89,7 @@ def frames(buffer: bytes | memoryview | mmap, start: int = 0, end: int | None = 
         stop = start + head + length
         if not length or length > MAX_BODY or stop > limit or kind not in KINDS:
             return
-        if crc32(buffer[start + head : stop], seq << 4 & 0xFFFFFFFF | kind) != check:
+        if crc32(buffer[start + head : stop], (seq << 4 | kind) % _PRIME) != check:
             return
         yield Frame(seq, kind, start, stop)
         start = stop
@@ -98,7 +100,8 @@ def batch(data: bytes) -> list[Frame]:
     found = list(frames(data))
     if not found or found[-1].end != len(data):
         raise BadFrame(f"{len(data)} bytes hold {len(found)} whole frames and a remainder")
-    if found[-1].seq - found[0].seq + 1 != len(found):
+    first = found[0].seq
+    if [frame.seq for frame in found] != list(range(first, first + len(found))):
         raise BadFrame("sequence numbers of a batch are not consecutive")
     return found
 
@@ -117,6 +120,12 @@ def pack(value: Any) -> bytes:
 def unpack(data: bytes | memoryview) -> Any:
     """The value of `pack`. Raises ValueError on anything else; never builds objects beyond plain ones."""
     try:
-        return msgpack.unpackb(data, unicode_errors="surrogatepass", strict_map_key=False)
+        return msgpack.unpackb(
+            data, unicode_errors="surrogatepass", strict_map_key=False, ext_hook=_refuse, timestamp=1
+        )
     except (ValueError, TypeError, RecursionError, msgpack.exceptions.UnpackException) as error:
         raise ValueError(f"not a message: {error or type(error).__name__}") from error
+
+
+def _refuse(code: int, _data: bytes) -> Any:
+    raise ValueError(f"extension type {code}")

@@ -1,0 +1,46 @@
+# Two commands set everything up on a machine that has Python 3.10 to 3.13 and make:
+#   make demo    an agent, a real torchrun training, the live tail
+#   make test    the tests
+# PYTHON chooses the interpreter, VENV the folder, PIP_FLAGS goes to pip (an index of CPU builds, say).
+PYTHON ?= python3
+VENV ?= .venv
+PIP_FLAGS ?=
+BIN = $(VENV)/bin
+INSTALL = $(BIN)/pip install --quiet --constraint constraints.txt $(PIP_FLAGS)
+CHAOS ?= short
+
+.PHONY: demo test lint check chaos bench clean
+
+demo: $(VENV)/.demo
+	$(BIN)/rankside demo
+
+test: $(VENV)/.test
+	$(BIN)/pytest -m "not chaos and not bench"
+
+lint: $(VENV)/.test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+check: lint test
+
+# The long form runs for hours: make chaos CHAOS=long
+chaos: $(VENV)/.test
+	RANKSIDE_CHAOS=$(CHAOS) $(BIN)/pytest -m chaos --timeout 900
+
+bench: $(VENV)/.test
+	$(BIN)/python tests/bench/run.py --json bench.json
+
+clean:
+	rm -rf $(VENV) rankside-demo bench.json
+
+$(BIN)/pip:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.demo: $(BIN)/pip pyproject.toml constraints.txt
+	$(INSTALL) --editable '.[demo]'
+	@touch $@
+
+$(VENV)/.test: $(BIN)/pip pyproject.toml constraints.txt
+	$(INSTALL) --editable '.[test]'
+	@touch $@ $(VENV)/.demo

@@ -1,0 +1,1 @@
+"""The example training, and the means to check what rankside made of it: `rankside demo` runs both."""

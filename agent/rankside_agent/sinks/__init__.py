@@ -1,0 +1,26 @@
+"""The table of sinks: one tracker a name. A new one is a new file and a line here."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rankside_agent.sinks.base import Sink
+
+SINKS = {"tensorboard": "rankside_agent.sinks.tensorboard:TensorBoard"}
+
+
+def load(name: str) -> type[Sink]:
+    """The class of a sink, imported now; its tracker's library only when it is made. Raises ValueError."""
+    if name not in SINKS:
+        raise ValueError(f"sinks: unknown kind {name!r}; known: {', '.join(sorted(SINKS))}")
+    module, _, attribute = SINKS[name].partition(":")
+    found: type[Sink] = getattr(import_module(module), attribute)
+    return found
+
+
+def cursor_path(run_dir: Path, name: str) -> Path:
+    """Where a sink says how far it is and how it fares."""
+    return run_dir / "sinks" / f"{name}.json"

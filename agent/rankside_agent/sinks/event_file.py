@@ -1,0 +1,126 @@
+"""One TensorBoard event file: whole records appended, its size always known.
+
+Separate from TensorBoard's own writer, which hands events to a thread that dies on a full disk, leaves half
+a record behind, opens the file anew for each event, and imports TensorFlow where that is installed.
+
+    record    length u64 | masked crc32c of the length u32 | data | masked crc32c of the data u32
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import struct
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+MOST_BYTES = 1 << 20  # written at once, however many events may wait
+_LONGEST = 64 << 20  # bytes of one record; a length beyond is damage
+_LENGTH = struct.Struct("<Q")
+_CHECK = struct.Struct("<I")
+
+
+def _tables() -> tuple[list[int], list[int]]:
+    one = []
+    for value in range(256):
+        for _ in range(8):
+            value = value >> 1 ^ (0x82F63B78 if value & 1 else 0)  # noqa: PLW2901  the polynomial, reflected
+        one.append(value)
+    two = [one[one[v & 255] & 255 ^ v >> 8] ^ one[v & 255] >> 8 for v in range(1 << 16)]
+    return one, two
+
+
+_ONE, _TWO = _tables()
+
+
+def masked_crc(data: bytes) -> int:
+    """The checksum of record files. Two bytes a step, which halves the cost of pure Python."""
+    even = len(data) & ~1
+    crc, two = 0xFFFFFFFF, _TWO
+    for pair in memoryview(data)[:even].cast("H"):  # little-endian, as every machine with such GPUs is
+        crc = two[(crc ^ pair) & 0xFFFF] ^ crc >> 16
+    if even != len(data):
+        crc = _ONE[(crc ^ data[even]) & 255] ^ crc >> 8
+    crc ^= 0xFFFFFFFF
+    return (crc >> 15 | crc << 17) + 0xA282EAD8 & 0xFFFFFFFF
+
+
+def frame(data: bytes) -> bytes:
+    """One record."""
+    length = _LENGTH.pack(len(data))
+    return b"".join((length, _CHECK.pack(masked_crc(length)), data, _CHECK.pack(masked_crc(data))))
+
+
+def records(path: Path, start: int = 0) -> Iterator[tuple[int, bytes]]:
+    """(end, data) of the whole records from `start` on, up to the first that is torn. Raises OSError."""
+    with path.open("rb") as file:
+        file.seek(start)
+        while True:
+            head = file.read(_LENGTH.size + _CHECK.size)
+            if len(head) < _LENGTH.size + _CHECK.size:
+                return
+            length = _LENGTH.unpack_from(head)[0]
+            if length > _LONGEST or _CHECK.unpack_from(head, 8)[0] != masked_crc(head[:8]):
+                return
+            data, check = file.read(length), file.read(_CHECK.size)
+            if len(check) < _CHECK.size or _CHECK.unpack(check)[0] != masked_crc(data):
+                return
+            start += len(head) + length + _CHECK.size
+            yield start, data
+
+
+class EventFile:
+    """A new file, and its only writer. After any error it is to be closed and another begun."""
+
+    def __init__(self, path: Path, header: Iterable[bytes]) -> None:
+        """Create with its first records, or not at all. Raises OSError."""
+        self.path = path
+        self.size = 0
+        self._waiting: list[bytes] = []
+        self._waiting_bytes = 0
+        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        try:
+            self._write(b"".join(map(frame, header)))
+        except OSError:
+            self.close()
+            path.unlink(missing_ok=True)
+            raise
+
+    def add(self, data: bytes, most: int) -> None:
+        """Append a record; it is written with others, when `most` wait."""
+        framed = frame(data)
+        self._waiting.append(framed)
+        self._waiting_bytes += len(framed)
+        if len(self._waiting) >= most or self._waiting_bytes >= MOST_BYTES:
+            self.write()
+
+    def write(self) -> None:
+        """Hand what waits to the kernel. Raises OSError; the file then ends with its last whole record."""
+        if self._waiting:
+            self._write(b"".join(self._waiting))
+            self._waiting.clear()
+            self._waiting_bytes = 0
+
+    def flush(self) -> None:
+        """Bring all to the disk. Raises OSError, also when the file was deleted or replaced by others."""
+        self.write()
+        os.fdatasync(self._fd)  # file servers tell of a full disk or quota only here
+        mine, there = os.fstat(self._fd), os.stat(self.path)
+        if (mine.st_dev, mine.st_ino) != (there.st_dev, there.st_ino):
+            raise OSError(errno.ESTALE, "replaced beneath its writer", str(self.path))
+
+    def close(self) -> None:
+        """Let go of the file, without what waits."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def _write(self, data: bytes) -> None:
+        view = memoryview(data)
+        try:
+            while view:
+                view = view[os.write(self._fd, view) :]
+        except OSError:
+            os.ftruncate(self._fd, self.size)  # a reader must not find half a record before whole ones
+            raise
+        self.size += len(data)

@@ -1,0 +1,151 @@
+"""One line of steps out of several attempts: what TensorBoard shows as one run.
+
+Separate from the files: here it is decided at which step each thing stands, and what a new attempt replaces.
+A training that is started again goes on from its last checkpoint, at a step N that it had passed before. It
+gets a new file, and in front of its first explicit step a START at N: readers drop what they have seen from
+N on. What comes without a step before that is held back, so that the START does not drop it as well.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rankside_agent.sinks import event_protos
+from rankside_agent.sinks.base import Counts
+from rankside_agent.sinks.event_folder import EventFolder
+from rankside_agent.sinks.points import End, Notice, Params, Point, Scalars, Source
+
+log = logging.getLogger(__name__)
+
+MOST_HELD = 1000  # points, and
+MOST_HELD_BYTES = 8 << 20  # their rough size; a training beyond that runs without steps
+MOST_STARTS = 100
+
+
+class EventRun:
+    """Takes points for one folder. `state` is what `state()` gave at the checkpoint, or empty."""
+
+    def __init__(self, folder: Path, run_id: str, state: Mapping[str, Any], counts: Counts) -> None:
+        self._events = EventFolder(folder, run_id, state)
+        self._counts = counts
+        self._attempt = int(state.get("attempt", 0))
+        self._step = int(state.get("step", 0))  # the last explicit one
+        self._open = bool(state.get("open", False))  # whether the newest attempt's START is still to come
+        self._starts = [(int(a), int(s)) for a, s in state.get("starts", ())]
+        self._held: list[Point] = []
+        self._held_bytes = 0
+        self._source: Source | None = None
+        self._interval = 1
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing is held back."""
+        return not self._held
+
+    def take(self, point: Point) -> None:
+        """Put a point where it belongs. Raises OSError."""
+        if point.source is not self._source:
+            self._change(point.source)
+        if point.source.attempt < self._attempt:
+            self._late(point)
+        elif isinstance(point, End):
+            self._release()
+        elif isinstance(point, Scalars) and point.step is not None:
+            if self._open:
+                self._start(point.step, point.time)
+            self._step = point.step
+            self._put(point, point.step)
+        elif self._open:
+            self._hold(point)
+        else:
+            self._put(point, self._step)
+
+    def flush(self) -> None:
+        """Bring all to the disk. Raises OSError."""
+        self._events.flush()
+
+    def state(self) -> dict[str, Any]:
+        """As of the last flush, which must have followed the last point."""
+        mine = {"attempt": self._attempt, "step": self._step, "open": self._open, "starts": self._starts}
+        return {**self._events.state(), **mine}
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._events.close()
+
+    def _change(self, source: Source) -> None:
+        self._source = source
+        self._interval = _count(source.config, "tensorboard_log_interval", 1)
+        self._events.queue = _count(source.config, "tensorboard_queue_size", 1000)
+        if source.attempt <= self._attempt:
+            return
+        self._release()
+        self._events.name_parts = f".rank-{source.label[:64]}.attempt-{source.attempt}".replace("/", "-")
+        self._events.begin_file()
+        self._open = source.attempt > 1
+        self._attempt = source.attempt
+
+    def _start(self, step: int, time: float) -> None:
+        self._events.put(event_protos.start(step, time))
+        self._open = False
+        self._step = step
+        self._starts = [*self._starts, (self._attempt, step)][-MOST_STARTS:]
+        self._release()
+
+    def _hold(self, point: Point) -> None:
+        self._held.append(point)
+        self._held_bytes += len(repr(point))
+        if len(self._held) >= MOST_HELD or self._held_bytes >= MOST_HELD_BYTES:
+            self._open = False
+            self._release()
+
+    def _release(self) -> None:
+        held, self._held, self._held_bytes = self._held, [], 0
+        for point in held:
+            self._put(point, self._step)
+
+    def _late(self, point: Point) -> None:
+        """Of an attempt that a newer one has replaced: shown up to the newer one's START."""
+        first = min((step for attempt, step in self._starts if attempt > point.source.attempt), default=None)
+        step = point.step if isinstance(point, Scalars) else None
+        if step is None:
+            step = self._step if first is None else first - 1
+        if first is not None and (step >= first or step < 0):
+            self._counts.superseded += _size(point)
+        else:
+            self._put(point, step)
+
+    def _put(self, point: Point, step: int) -> None:
+        if isinstance(point, Scalars) and point.step is not None and point.step % self._interval:
+            return
+        if not _size(point):
+            return
+        try:
+            event = _event(point, step)
+        except (ValueError, TypeError, RecursionError) as error:  # would be tried for ever
+            log.warning("a point of step %d cannot be shown: %s", step, error)
+            self._counts.refused += _size(point)
+            return
+        self._events.put(event)
+        self._counts.points += _size(point)
+
+
+def _event(point: Point, step: int) -> bytes:
+    if isinstance(point, Scalars):
+        return event_protos.scalars(point.values, step, point.time)
+    if isinstance(point, Params):
+        return event_protos.table("params", point.values, step, point.time)
+    assert isinstance(point, Notice)
+    return event_protos.table(f"events/{point.name}", point.fields, step, point.time)
+
+
+def _size(point: Point) -> int:
+    return len(point.values) if isinstance(point, Scalars) else int(not isinstance(point, End))
+
+
+def _count(config: Mapping[str, Any], name: str, default: int) -> int:
+    value = config.get(name, default)
+    return value if isinstance(value, int) and value > 0 else default

@@ -1,0 +1,99 @@
+"""The newest records of several logs, read from their ends; kept while they are few, else found again.
+
+`-n` counts what is shown, and folding makes one of many; how far back that reaches shows only in going there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+
+from rankside_agent.tail.family import START, Family
+from rankside_agent.tail.filters import Wanted
+from rankside_agent.tail.fold import SPAN, Fold, alone
+from rankside_agent.tail.merge import merged, newest_first
+from rankside_agent.tail.names import Position
+from rankside_agent.tail.record import Record, weight
+
+_BUDGET = 1 << 26  # bytes of records kept
+_AROUND = 4096  # records that are searched at most for the other ranks of the oldest fold
+
+Folding = Callable[[Iterable[Record]], Iterator[Fold]]
+
+
+class Backlog:
+    """Goes back as far as asked, then gives the records in the order of time."""
+
+    def __init__(
+        self,
+        families: list[Family],
+        wanted: Wanted,
+        stops: list[Position] | None = None,
+        budget: int = _BUDGET,
+    ) -> None:
+        """`stops`: how far each family may be read back."""
+        self._families = families
+        self._wanted = wanted
+        self._newest = newest_first(
+            self._wanted_of(family, stop)
+            for family, stop in zip(families, stops or [START] * len(families), strict=True)
+        )
+        self._starts: list[Position | None] = [None] * len(families)
+        self._kept: list[list[Record]] | None = [[] for _ in families]  # each newest first
+        self._budget = budget
+        self.count = 0
+        self.oldest = float("inf")  # the time the oldest record counts for
+        self.exhausted = False
+
+    def last(self, count: int, folding: Folding) -> Iterator[Fold]:
+        """The last `count` folds, whole ones."""
+        reach = count
+        while True:
+            self._reach(reach)
+            whole_from = self.oldest
+            if folding is not alone and count:
+                self._look_around(whole_from)
+            total, whole = 0, 0
+            for each in folding(self.records()):
+                total += 1
+                whole += each.last.when is None or each.last.when >= whole_from
+            if whole >= count or self.exhausted or not count:
+                return islice(folding(self.records()), max(0, total - count), None)
+            reach = 2 * self.count
+
+    def records(self) -> Iterator[Record]:
+        """What was reached, in the order of time."""
+        if self._kept is not None:
+            return merged(reversed(kept) for kept in self._kept)
+        return merged(
+            self._wanted.of(family.forward(start))
+            for family, start in zip(self._families, self._starts, strict=True)
+            if start is not None
+        )
+
+    def _reach(self, count: int) -> None:
+        while self.count < count and not self.exhausted:
+            self._step()
+
+    def _look_around(self, edge: float) -> None:
+        """The oldest fold may have members that lie further back."""
+        for _ in range(_AROUND):
+            if self.exhausted or self.oldest < edge - SPAN:
+                break
+            self._step()
+
+    def _step(self) -> None:
+        found = next(self._newest, None)
+        if found is None:
+            self.exhausted = True
+            return
+        self.oldest, number, self._starts[number], record = found
+        self.count += 1
+        self._budget -= weight(record)
+        if self._budget < 0:
+            self._kept = None
+        if self._kept is not None:
+            self._kept[number].append(record)
+
+    def _wanted_of(self, family: Family, stop: Position) -> Iterator[tuple[Position, Record]]:
+        return (found for found in family.backward(stop) if self._wanted(found[1]))

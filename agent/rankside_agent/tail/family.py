@@ -1,0 +1,105 @@
+"""One log read as a whole, its rotated files and the live one joined; as of the moment it was opened."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+
+from rankside_agent.tail import assembly, lines
+from rankside_agent.tail.lines import CHUNK, Cutter
+from rankside_agent.tail.log import Log
+from rankside_agent.tail.names import LIVE, Order, Position
+from rankside_agent.tail.piece import Piece, Plain
+from rankside_agent.tail.record import Record
+
+START = Position(("", 0), 0)
+
+
+class Family:
+    """A log's files as they stand now: what is written later does not show, what is renamed later does."""
+
+    def __init__(self, log: Log, *, whole_lines: bool = False) -> None:
+        """With `whole_lines`, a last line that waits for its newline is left to whoever follows the log."""
+        self.log = log
+        self.live, self.older = log.snapshot()
+        self.end = self.live.size() if self.live else 0
+        if self.live and whole_lines:
+            self.end = lines.whole_until(self.live.read, self.end)
+
+    def __repr__(self) -> str:
+        return f"Family({self.log}, {len(self.older)} older, {self.end} bytes live)"
+
+    @property
+    def orders(self) -> list[Order]:
+        """The files, oldest first."""
+        return [*self.older, LIVE] if self.live else self.older
+
+    def backward(self, stop: Position = START) -> Iterator[tuple[Position, Record]]:
+        """The records from the end back to `stop`, newest first; the files are read only as far as asked."""
+        return assembly.backward(self._lines_backward(stop), self.log.kind)
+
+    def forward(self, start: Position = START) -> Iterator[Record]:
+        """The records from `start` to the end."""
+        return assembly.forward(self._lines_forward(start), self.log.kind)
+
+    def open(self, order: Order) -> tuple[Piece, int] | None:
+        """A file and how much of it counts; None, and a word about it, when it cannot be read."""
+        if order == LIVE and self.live:
+            return _Lent(self.live), self.end
+        try:
+            piece = self.log.open(order)
+        except OSError as error:
+            self.log.say(f"{self.log}: a rotated file cannot be read: {error}")
+            return None
+        return None if piece is None else (piece, piece.size())
+
+    def peek(self, order: Order) -> lines.Read:
+        """Read at the beginning of a file, cheap for packed ones too; nothing where it cannot be read."""
+        if order == LIVE and self.live:
+            return self.live.read
+        try:
+            data = self.log.beginning(order)
+        except OSError:
+            data = b""
+        return lambda offset, count: data[offset : offset + max(count, 0)]
+
+    def close(self) -> None:
+        """Give the handle back."""
+        if self.live:
+            self.live.close()
+
+    def _lines_backward(self, stop: Position) -> Iterator[tuple[Position, bytes]]:
+        for order in reversed(self.orders):
+            if order < stop.order or not (opened := self.open(order)):
+                continue
+            with closing(opened[0]) as piece:
+                for offset, line in lines.backward(piece.read, opened[1]):
+                    if (order, offset) < stop:
+                        return
+                    yield Position(order, offset), line
+
+    def _lines_forward(self, start: Position) -> Iterator[bytes]:
+        for order in self.orders:
+            if order < start.order or not (opened := self.open(order)):
+                continue
+            with closing(opened[0]) as piece:
+                yield from _cut(piece, start.offset if order == start.order else 0, opened[1])
+
+
+class _Lent:
+    """The live file, for use by somebody who closes what he was given."""
+
+    def __init__(self, piece: Plain) -> None:
+        self.read, self.size = piece.read, piece.size
+
+    def close(self) -> None:
+        pass
+
+
+def _cut(piece: Piece, offset: int, end: int) -> Iterator[bytes]:
+    cutter = Cutter()
+    while data := piece.read(offset, min(CHUNK, end - offset)):
+        offset += len(data)
+        yield from cutter.feed(data)
+    if cutter.waits:
+        yield cutter.rest()

@@ -1,0 +1,73 @@
+"""Where things are printed: records to stdout, the word beside them to stderr."""
+
+from __future__ import annotations
+
+import io
+import os
+import select
+import sys
+import time
+from collections.abc import Callable
+from typing import TextIO
+
+from rankside_agent.tail.escape import escape
+
+_AGAIN = 60.0  # seconds before the same word is said again
+
+
+class Screen:
+    """Standard output."""
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = stream or sys.stdout
+        if isinstance(self._stream, io.TextIOWrapper):
+            self._stream.reconfigure(errors="backslashreplace")  # a terminal may know no more than ASCII
+        self._hangup = _hangup_of(self._stream)
+
+    def colour(self, choice: str) -> bool:
+        """Whether to colour: `always`, `never`, or `auto`, on a terminal that has not been told otherwise."""
+        if choice != "auto":
+            return choice == "always"
+        plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+        return self._stream.isatty() and not plain
+
+    def write(self, text: str) -> None:
+        """Print, some time."""
+        self._stream.write(text)
+
+    def flush(self) -> None:
+        """Print now. Raises BrokenPipeError when nobody reads any more, also with nothing to print."""
+        self._stream.flush()
+        if self._hangup and self._hangup.poll(0):
+            raise BrokenPipeError
+
+    def give_up(self) -> None:
+        """Nobody reads: let the interpreter's last flush go nowhere instead of complaining."""
+        os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
+
+
+class Notices:
+    """Standard error; the same word at most once a minute."""
+
+    def __init__(self, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._stream = stream or sys.stderr
+        self._clock = clock
+        self._said: dict[str, float] = {}
+
+    def __call__(self, text: str) -> None:
+        """Say it, unless it was said just now."""
+        now = self._clock()
+        self._said = {said: at for said, at in self._said.items() if now - at < _AGAIN}
+        if text not in self._said:
+            self._said[text] = now
+            print(f"rankside tail: {escape(text)}", file=self._stream, flush=True)
+
+
+def _hangup_of(stream: TextIO) -> select.poll | None:
+    try:
+        number = stream.fileno()
+    except (OSError, ValueError):  # a stand-in without a number, as tests use
+        return None
+    hangup = select.poll()
+    hangup.register(number, 0)  # errors and hang-ups are reported unasked
+    return hangup

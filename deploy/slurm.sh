@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+#SBATCH --job-name=train
+#SBATCH --nodes=2
+#SBATCH --ntasks-per-node=1
+#SBATCH --signal=B:TERM@60
+#
+# A training with an agent of the job's own on each node, for clusters without the node service:
+#   sbatch deploy/slurm.sh torchrun --nnodes 2 --nproc-per-node 8 ... train.py
+# Without this script it works too: where no agent is found, the first rank starts one for its node.
+set -euo pipefail
+
+# One folder a job and node: two jobs of one user on one node do not meet.
+export RANKSIDE_ENDPOINT="ipc:///tmp/rankside-$(id -u)/job-${SLURM_JOB_ID:?run this with sbatch}.sock"
+export RANKSIDE_STATE_DIR="/var/tmp/rankside-$(id -u)/job-${SLURM_JOB_ID}"
+
+# --overlap: the agent's step shares the nodes' resources with the training's step.
+srun --overlap --ntasks-per-node=1 --cpus-per-task=1 --kill-on-bad-exit=0 \
+    rankside agent &
+agents=$!
+
+# Slurm's TERM goes on to both steps: the agents then serve living ranks for their grace, and leave.
+srun --ntasks-per-node=1 "$@" &
+training=$!
+trap 'kill -TERM "$training" "$agents" 2>/dev/null || true' TERM INT
+status=0
+wait "$training" || status=$?
+wait "$training" 2>/dev/null || true
+
+kill -TERM "$agents" 2>/dev/null || true
+wait "$agents" || true
+exit "$status"

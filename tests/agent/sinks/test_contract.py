@@ -1,0 +1,225 @@
+"""What every sink must keep, with real processes and a real journal: each point once, whatever dies."""
+
+from __future__ import annotations
+
+import math
+import os
+import random
+import resource
+import signal
+import subprocess
+
+import pytest
+
+from rankside.wire import Kind
+from rankside_agent.sinks import SINKS
+
+KILLS = 20
+
+every_sink = pytest.mark.parametrize("name", sorted(SINKS))
+
+
+@pytest.fixture
+def readers(make_board):
+    """How to read each tracker back; a new sink brings its own."""
+    return {"tensorboard": lambda run: make_board(run.exp_root / "tensorboard")}
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A disk of 256 KiB."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(disk)], capture_output=True
+    )
+    if mounted.returncode:
+        pytest.skip("only root may mount")
+    yield disk
+    subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+def balanced(status):
+    return status["read"] == status["delivered"] + status["skipped"] + status["failed"]
+
+
+def test_every_sink_can_be_read_back(readers):
+    assert sorted(readers) == sorted(SINKS)
+
+
+@every_sink
+def test_every_record_is_counted_once_and_delivered(run, readers, name):
+    other, last, forked = run.open(rank=0), run.open(rank=7), run.open(rank=7, parent="node-7")
+    for step in range(1, 201):
+        run.metrics(other, step, loss=-1.0)
+        run.metrics(last, step, **{"lm loss": 1 / step, "grad norm": 2.0})
+        run.metrics(forked, step, loss=-2.0)
+    run.add(last, (Kind.THROUGHPUT, (200, {"elapsed_s": 0.25})), (Kind.METRICS, ("no", "metrics", "at all")))
+    run.end(last)
+    run.drain(name)
+    status = run.status(name)
+    assert status["read"] == run.journal.state.records == 602
+    assert (status["delivered"], status["skipped"], status["failed"]) == (201, 400, 1)
+    assert status["points"] == 401
+    assert status["state"] == "done"
+    reader = readers[name](run)
+    assert [step for step, _ in reader.scalars("lm loss")] == list(range(1, 201))
+    assert reader.scalars("iteration-time") == [(200, 0.25)]
+    assert not reader.scalars("loss")
+
+
+@every_sink
+def test_nothing_is_lost_or_doubled_when_the_process_is_killed_at_any_instant(run, readers, until, name):
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    # Small queues put events into the file long before the cursor says so: the harder case.
+    channel = run.open(config={"tensorboard_queue_size": 3})
+    watching = readers[name](run)
+    step = 0
+
+    def train(steps):
+        nonlocal step
+        for _ in range(steps):
+            run.metrics(channel, step, loss=float(step))
+            step += 1
+
+    for _ in range(KILLS):
+        train(20)
+        process = run.start(name)
+        if chance.random() < 0.8:  # else it may die in its first breath
+            behind = run.status(name).get("read", 0)
+            until(lambda behind=behind: run.status(name).get("read", 0) > behind)
+        for _ in range(chance.randrange(40)):
+            train(1)
+            if chance.random() < 0.1:
+                watching.refresh()
+        process.send_signal(signal.SIGKILL)
+        process.wait(10)
+    run.drain(name)
+    expected = [(at, float(at)) for at in range(step)]
+    assert readers[name](run).scalars("loss") == expected
+    assert watching.refresh().scalars("loss") == expected
+    assert run.status(name)["points"] == step
+    assert balanced(run.status(name))
+
+
+@every_sink
+def test_the_end_of_stdin_delivers_what_is_there(run, readers, until, name):
+    channel = run.open()
+    process = run.start(name)
+    until(lambda: run.status(name).get("state") == "running")
+    for step in range(5000):
+        run.metrics(channel, step, loss=1.0)
+    run.finish(process)
+    assert len(readers[name](run).scalars("loss")) == 5000
+
+
+@every_sink
+def test_a_process_ignores_the_signals_of_a_scancel(run, until, name):
+    channel = run.open()
+    process = run.start(name)
+    until(lambda: run.status(name).get("state") == "running")
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
+        process.send_signal(number)
+    run.metrics(channel, 1, loss=1.0)
+    until(lambda: run.status(name).get("delivered") == 1)
+    run.finish(process)
+
+
+@every_sink
+def test_it_waits_for_a_journal_that_is_not_there_yet_or_does_not_grow(run, until, name):
+    points = run.path / "journal" / "points"
+    points.rename(run.path / "elsewhere")
+    process = run.start(name)
+    until(lambda: run.status(name).get("state") == "running")
+    (run.path / "elsewhere").rename(points)
+    channel = run.open()
+    run.metrics(channel, 1, loss=1.0)
+    until(lambda: run.status(name).get("delivered") == 1)
+    run.finish(process)
+
+
+@every_sink
+def test_a_torn_end_of_the_journal_is_waited_for_not_read(run, readers, name):
+    channel = run.open()
+    run.metrics(channel, 1, loss=1.0)
+    segment = sorted((run.path / "journal" / "points").glob("*.seg"))[-1]
+    whole = segment.read_bytes()
+    run.metrics(channel, 2, loss=2.0)
+    longer = segment.read_bytes()
+    for torn in (longer[:-1], whole + b"\xff" * 40):
+        segment.write_bytes(torn)
+        run.drain(name)
+    segment.write_bytes(longer)
+    run.drain(name)
+    assert readers[name](run).scalars("loss") == [(1, 1.0), (2, 2.0)]
+    assert balanced(run.status(name))
+
+
+@every_sink
+def test_it_goes_on_by_itself_when_a_full_disk_has_room_again(make_run, small_disk, readers, until, name):
+    run = make_run(exp_root=small_disk / "exp")
+    channel = run.open()
+    process = run.start(name)
+    ballast = small_disk / "ballast"
+    ballast.write_bytes(b"x" * (150 << 10))
+    for step in range(8000):
+        run.metrics(channel, step, loss=float(step))
+    until(lambda: run.status(name).get("state") == "waiting")
+    assert "No space left" in run.status(name)["last_error"]
+    shown = readers[name](run).scalars("loss")
+    assert shown == [(step, float(step)) for step in range(len(shown))]
+    subprocess.run(["mount", "-o", "remount,size=4m", str(small_disk)], check=True)
+    until(lambda: run.status(name)["delivered"] == 8000)
+    run.finish(process)
+    assert readers[name](run).scalars("loss") == [(step, float(step)) for step in range(8000)]
+
+
+@every_sink
+def test_it_goes_on_when_for_a_while_no_file_at_all_may_grow(run, readers, until, name):
+    channel = run.open(config={"tensorboard_queue_size": 3})
+    process = run.start(name)
+    run.metrics(channel, 0, loss=0.0)
+    until(lambda: run.status(name).get("delivered") == 1)
+    resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+    for step in range(1, 500):
+        run.metrics(channel, step, loss=float(step))
+    path, before = run.path / "sinks" / f"{name}.json", run.status(name)["updated"]
+    until(
+        lambda: path.stat().st_mtime > before + 0.5
+    )  # cannot be written either, and shows life all the same
+    resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    until(lambda: run.status(name).get("delivered") == 500)
+    run.finish(process)
+    assert readers[name](run).scalars("loss") == [(step, float(step)) for step in range(500)]
+
+
+@every_sink
+def test_numbers_that_are_none_arrive_as_they_are(run, readers, name):
+    channel = run.open()
+    for step, value in enumerate((1.0, math.nan, math.inf, -math.inf, 2.0)):
+        run.metrics(channel, step, loss=value, other=1.0)
+    run.metrics(channel, 5, loss="text", tensor={"?": "Tensor of shape [4]"}, other=1.0)
+    run.drain(name)
+    values = [value for _, value in readers[name](run).scalars("loss")]
+    assert str(values) == "[1.0, nan, inf, -inf, 2.0]"
+    assert len(readers[name](run).scalars("other")) == 6
+    assert run.status(name)["refused"] == 2
+
+
+@every_sink
+def test_two_processes_of_one_run_do_not_meet(run, readers, until, name):
+    channel = run.open()
+    first = run.start(name)
+    until(lambda: run.status(name).get("state") == "running")
+    second = run.start(name)
+    for step in range(100):
+        run.metrics(channel, step, loss=1.0)
+    until(lambda: run.status(name).get("delivered") == 100)
+    assert run.status(name)["pid"] == first.pid
+    os.kill(first.pid, signal.SIGKILL)
+    run.metrics(channel, 100, loss=1.0)
+    until(lambda: run.status(name).get("delivered") == 101)
+    run.finish(second)
+    assert len(readers[name](run).scalars("loss")) == 101

@@ -1,0 +1,195 @@
+"""The whole demo with real processes, in a short form; its files are read here without its own check."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import psutil
+import pytest
+
+pytest.importorskip("torch", reason="the demo's extra is not installed")
+pytest.importorskip("tensorboard", reason="the demo's extra is not installed")
+
+from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
+
+STEPS = 12
+RANKS = 2
+DEADLINE = 150  # seconds; a run takes 20 on two idle cores
+STEP = re.compile(r"\[rank-(\d)/2\]\[DEBUG\] +\[-*train\.py:\d+\] : step (\d+): \d+ ms$")
+
+
+class Run(NamedTuple):
+    """One run of the command."""
+
+    code: int
+    output: str
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the first run of this module's demo is."""
+    return tmp_path_factory.mktemp("demo")
+
+
+@pytest.fixture(scope="module")
+def first(folder: Path) -> Run:
+    """The demo, run once."""
+    return demo(f"--ranks={RANKS}", f"--steps={STEPS}", f"--dir={folder}")
+
+
+def demo(*options: str, start: str = "from rankside_agent.cli import main; main()") -> Run:
+    command = [sys.executable, "-c", start, "demo", *options]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE)
+    return Run(done.returncode, done.stdout + done.stderr)
+
+
+def only(folder: Path, pattern: str) -> Path:
+    (path,) = folder.glob(pattern)
+    return path
+
+
+def lines(path: Path) -> list[str]:
+    return path.read_text(encoding="utf-8").split("\n")
+
+
+def steps_in(path: Path, rank: int) -> list[int]:
+    found = (STEP.search(line) for line in lines(path))
+    return [int(match[2]) for match in found if match and int(match[1]) == rank]
+
+
+def scalars(folder: Path, tag: str) -> list[tuple[int, float]]:
+    """Straight from the events, in the order of writing."""
+    return [
+        (event.step, value.tensor.float_val[0])
+        for path in sorted(folder.glob("events.*"))
+        for event in EventFileLoader(str(path)).Load()
+        for value in event.summary.value
+        if value.tag == tag
+    ]
+
+
+def test_the_demo_finds_its_own_result_good(first: Run) -> None:
+    assert first.code == 0, first.output
+    assert "FAILED" not in first.output
+    for what in (
+        "rank 0: debug",
+        "rank 1: debug",
+        "all ranks: node",
+        "TensorBoard: lm loss  ",
+        "TensorBoard: lm loss falls",
+    ):
+        (line,) = (line for line in first.output.split("\n") if line.startswith(what))
+        assert line.rstrip().endswith("ok")
+
+
+def test_it_shows_the_log_while_it_trains(first: Run) -> None:
+    shown = first.output.partition("what ")[0]
+    assert "117,479 parameters" in shown
+    assert "cannot be decoded" in shown
+    assert "slow batch at step 5" in shown
+
+
+@pytest.mark.parametrize("rank", range(RANKS))
+def test_each_step_of_each_rank_is_in_its_own_file_and_in_the_node_log_once(
+    first: Run, folder: Path, rank: int
+) -> None:
+    wanted = list(range(1, STEPS + 1))
+    assert steps_in(only(folder, f"default/*/demo/logs/*/rank-{rank}/debug.log"), rank) == wanted
+    assert steps_in(only(folder, "default/*/demo/logs/*/node-*.log"), rank) == wanted
+
+
+def test_the_handled_exception_of_rank_1_is_in_its_error_file_with_its_traceback(
+    first: Run, folder: Path
+) -> None:
+    text = only(folder, "default/*/demo/logs/*/rank-1/error.log").read_text(encoding="utf-8")
+    assert text.count("cannot be decoded") == 1
+    assert text.count("UnicodeDecodeError: 'utf-8' codec") == 1
+    assert "return chosen.decode()" in text
+
+
+def test_every_point_of_the_last_rank_is_in_the_event_files_once(first: Run, folder: Path) -> None:
+    events = only(folder, "default/*/demo/tensorboard")
+    losses = scalars(events, "lm loss")
+    assert [step for step, _ in losses] == list(range(1, STEPS + 1))
+    assert losses[0][1] > losses[-1][1] > 0
+    for tag in ("grad norm", "learning rate", "tokens/s"):
+        assert len(scalars(events, tag)) == STEPS
+    assert [step for step, _ in scalars(events, "held-out loss")] == [STEPS]
+
+
+def test_it_names_commands_that_work_as_they_are_printed(first: Run) -> None:
+    (tail,) = (line for line in first.output.split("\n") if line.startswith("rankside tail --level"))
+    command = [sys.executable, "-m", "rankside_agent", *shlex.split(tail)[1:]]
+    shown = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert "slow batch" in shown.stdout, shown.stderr
+    (node,) = (line for line in first.output.split("\n") if line.startswith("tail -F"))
+    assert Path(shlex.split(node)[2]).stat().st_size > 0
+
+
+def test_a_second_run_in_the_same_folder_is_a_second_attempt(first: Run, folder: Path) -> None:
+    second = demo(f"--ranks={RANKS}", f"--steps={STEPS}", f"--dir={folder}")
+    assert second.code == 0, second.output
+    debug = only(folder, "default/*/demo/logs/*/rank-0/debug.log")
+    assert steps_in(debug, 0) == 2 * list(range(1, STEPS + 1))
+    assert sum("attempt 2" in line for line in lines(debug)) == 1
+    assert only(folder, "default/*/demo/snapshot/attempt-2").is_dir()
+
+
+def test_a_training_that_fails_is_a_failed_demo_and_shows_why(tmp_path: Path) -> None:
+    (tmp_path / "accounts").write_text("in the way of the ranks' accounts")
+    failed = demo("--ranks=1", "--steps=10", f"--dir={tmp_path}")
+    assert failed.code == 1
+    assert "training ended with status 1" in failed.output
+    assert "FileExistsError" in failed.output
+
+
+def test_ctrl_c_ends_every_process(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "rankside_agent", "demo", "--ranks=2", "--steps=100000"]
+    process = subprocess.Popen(
+        [*command, f"--dir={tmp_path}"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    try:
+        wait_for_text(tmp_path / "training.log", "step 3:")
+        family = psutil.Process(process.pid).children(recursive=True)
+        assert len(family) >= RANKS + 3  # agent, tail, torchrun
+        process.send_signal(signal.SIGINT)
+        output, _ = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 130, output
+    assert b"nothing is left running" in output
+    assert [member for member in family if member.is_running()] == []
+
+
+def wait_for_text(path: Path, text: str) -> None:
+    deadline = time.monotonic() + DEADLINE
+    while not (path.exists() and text in path.read_text(errors="replace")):
+        assert time.monotonic() < deadline, f"{path} does not show {text!r}"
+        time.sleep(0.1)
+
+
+def test_without_torch_it_names_what_to_install() -> None:
+    start = "import sys; sys.modules['torch'] = None; from rankside_agent.cli import main; main()"
+    refused = demo(start=start)
+    assert refused.code == 2
+    assert "torch not installed: pip install 'rankside[demo]'" in refused.output
+    assert "torch==2.13.0" in refused.output
+
+
+def test_two_demos_in_one_folder_do_not_mix(tmp_path: Path) -> None:
+    import fcntl
+
+    with open(tmp_path / ".lock", "w", encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        refused = demo(f"--dir={tmp_path}")
+    assert refused.code == 2
+    assert "another demo runs in" in refused.output
+    assert os.listdir(tmp_path) == [".lock"]
