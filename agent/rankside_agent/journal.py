@@ -181,7 +181,7 @@ class Journal:
     def _append(self, kind: int, channel: int, payload: bytes) -> None:
         if self._torn:
             self._cut()
-        if self._size >= self._segment_bytes or self._final:
+        if self._size >= max(self._segment_bytes, 4 * self._header) or self._final:
             self._begin(self._highest + 1)
         self._write(_entry(kind, channel, payload))
         self.state.apply(kind, channel, payload)
@@ -216,7 +216,9 @@ class Journal:
             fresh.unlink(missing_ok=True)
             raise
         before, self._fd = self._fd, fd
-        self._number, self._size, self._highest, self._final = number, len(header), number, False
+        self._number = self._highest = number
+        self._size = self._header = len(header)
+        self._final = False
         if before >= 0:
             os.close(before)
 
@@ -228,7 +230,8 @@ class Journal:
         if first is None or first[0] != EntryType.HEADER:
             path.unlink()
             return False
-        self.state, end = State.of_header(first[2]), first[3]
+        self.state, self._header = State.of_header(first[2]), first[3]
+        end = self._header
         for kind, channel, payload, after in entries:
             self.state.apply(kind, channel, payload)
             end = after
@@ -236,8 +239,9 @@ class Journal:
         if end != len(data):
             os.ftruncate(self._fd, end)
         self._number, self._size = number, end
-        # Readers may have been further than what is left; a new segment keeps their places unmistakable
-        self._final = end != len(data) or number != self._highest
+        # A lost write may have cut it, even between two entries, where a reader was already further on:
+        # only a segment of its own keeps the places of what follows apart from those that were
+        self._final = True
         return True
 
 
@@ -255,7 +259,7 @@ class Reader:
         self.state = State()
         self._at = 0  # where the next read begins, in the open segment
         self.position = position or Position(0, 0)
-        self._sought = False
+        self._sought = self._headed = False  # whether at `position`, and whether `state` is what it should be
         with suppress(OSError):  # no descriptor is free, say: the first read tries again, and raises
             self._seek()
 
@@ -268,7 +272,7 @@ class Reader:
             self._seek()
         found: list[Entry] = []
         taken = 0
-        while taken < most:
+        while taken < most or not found:
             try:
                 more = self._take(self._bytes(most), found, most - taken)
             except OSError:
@@ -298,7 +302,7 @@ class Reader:
             self._at = start + end
             self.position = Position(segment, self._at)
             if kind == EntryType.HEADER:
-                state = self._headed(State.of_header(payload))
+                state = self._begun(State.of_header(payload))
             else:
                 state.apply(kind, channel, payload)
                 known = state.channels.get(channel)
@@ -307,17 +311,17 @@ class Reader:
                 break
         return self._at - start
 
-    def _headed(self, state: State) -> State:
-        """Into a segment; what the header counts more than we saw, we have missed."""
-        if self._sought:
+    def _begun(self, state: State) -> State:
+        """Into a segment; what its header counts more than we saw, we have missed."""
+        if self._headed:
             self.lost += max(0, state.records - self.state.records)
-        self.state = state
+        self.state, self._headed = state, True
         return state
 
     def _bytes(self, most: int) -> bytes:
         if self._fd < 0:
             return b""
-        data = os.pread(self._fd, most, self._at)
+        data = os.pread(self._fd, max(most, _ENTRY.size), self._at)
         if len(data) >= _ENTRY.size:
             whole = _ENTRY.size + _ENTRY.unpack_from(data)[0]
             if len(data) < whole <= os.fstat(self._fd).st_size - self._at:
@@ -351,7 +355,7 @@ class Reader:
 
     def _seek(self) -> None:
         """To `position`, by way of its segment's start: the header and what was opened since make `state`."""
-        target, self.state = self.position, State()
+        target, self.state, self._headed = self.position, State(), False
         numbers = segments(self._folder)
         # without a segment of that number the next; where all are older, it is another journal, begun anew
         number = next((each for each in numbers if each >= target.segment), numbers[0] if numbers else 0)

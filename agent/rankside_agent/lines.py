@@ -12,6 +12,7 @@ LEVEL_FILES = (("debug", 10), ("info", 20), ("warning", 30), ("error", 40))
 _LOCATION_WIDTH = 23  # where Primus begins; it grows with the longest location seen
 _LEVEL_WIDTH = 11  # "[CRITICAL]" and a space
 _REMEMBERED = 10_000  # distinct locations or level names kept ready
+_LONGEST = 200  # characters of a location, level or module name: they stand in every line
 _LATEST = 253402300799  # 9999-12-31, the last day strftime can print
 
 
@@ -49,9 +50,9 @@ class Locations:
         """`[-----------train.py:215] : `."""
         found = self._known.get((file, line))
         if found is None:
-            text = f"{file}.py:{line}".replace("\n", " ")
+            text = _one_line(f"{file}.py:{line}")[-_LONGEST:]
             if len(text) > self._width:
-                self._width = min(len(text), 200)
+                self._width = len(text)
                 self._known.clear()
             found = f"[{text.rjust(self._width, '-')}] : "
             if len(self._known) < _REMEMBERED:
@@ -67,7 +68,7 @@ class Form:
         self._levels: dict[str, str] = {}
         self.head = f"rank-{info['label']}/{info['world_size'] if info['rank'] is not None else '?'}"
         self._tag = f"[pid {info['pid']}] " if info["parent"] else ""
-        who = f"[{info['user']}/{info['team']}][{info['module']: <11}]"
+        who = f"[{info['user']}/{info['team']}][{info['module'][:_LONGEST]: <11}]"
         if info["role"] == "master":
             self._before = f"(PrimusMaster  pid={info['pid']}, ip={info['node_ip']}) "
             self._after = _one_line(f"{who}[node-{info['label']}/{info['world_size']}]")
@@ -79,7 +80,7 @@ class Form:
         """`[INFO]     `."""
         found = self._levels.get(name)
         if found is None:
-            found = _one_line(f"[{name}]").ljust(_LEVEL_WIDTH)
+            found = _one_line(f"[{str(name)[:_LONGEST]}]").ljust(_LEVEL_WIDTH)
             if len(self._levels) < _REMEMBERED:
                 self._levels[name] = found
         return found
@@ -107,11 +108,12 @@ class Thresholds:
     """Which files a level goes to; by number, so that unknown levels find their place."""
 
     def __init__(self, lowest: int) -> None:
-        rows = [(name, number) for name, number in LEVEL_FILES if number >= lowest]
-        # the lowest file takes what lies between the wanted level and its own: TRACE goes to debug.log
-        below = [(name, lowest) for name, number in LEVEL_FILES[:1] if lowest < number]
-        self._rows = below + rows[len(below) :] or [("error", lowest)]
-        self.lowest = min(number for _, number in self._rows)
+        # A file is there if any level from its own up to the next file's is wanted: SUCCESS goes to info.log,
+        # CRITICAL to error.log; and the lowest takes what is wanted below it: TRACE goes to debug.log
+        following = [number for _, number in LEVEL_FILES[1:]] + [float("inf")]
+        files = zip(LEVEL_FILES, following, strict=True)
+        self._rows = [(name, max(number, lowest)) for (name, number), above in files if above > lowest]
+        self._rows[0] = (self._rows[0][0], lowest)
         self._names: dict[int, tuple[str, ...]] = {}
 
     def __call__(self, number: int) -> tuple[str, ...]:

@@ -6,11 +6,13 @@ Separate from the writer of a run's files because everything that a disk can do 
 from __future__ import annotations
 
 import errno
+import glob
 import gzip
 import os
 import shutil
 import threading
 import time
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
@@ -31,6 +33,7 @@ class LogFile:
         self.path = path
         self.mark = mark or Mark(0, 0, 0)
         self._fd = -1
+        self._half: tuple[int, int] | None = None  # inode and whole size, where a cut failed
 
     def ready(self) -> bool:
         """Open, the path still leading to our file; False where it had to be created or taken anew.
@@ -43,15 +46,20 @@ class LogFile:
         self.close()
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        found = os.fstat(self._fd)
-        known = found.st_ino == self.mark.inode
+        try:
+            found = self._without_half()
+        except OSError:
+            self.close()
+            raise
+        known = self._is_ours(found)
         self.mark = Mark(found.st_ino, found.st_size, self.mark.records)
         return known
 
     def append(self, data: bytes, records: int) -> None:
         """Whole records at the end. After an error the file is cut back to where it was."""
-        before = os.fstat(self._fd).st_size  # not our own count: copytruncate shortens it behind our back
+        before = -1
         try:
+            before = os.fstat(self._fd).st_size  # not our own count: copytruncate may just have shortened it
             written = 0
             while written < len(data):
                 took = os.write(self._fd, data[written:] if written else data)
@@ -84,17 +92,31 @@ class LogFile:
 
     def _same(self) -> bool:
         try:
-            return os.stat(self.path).st_ino == self.mark.inode
+            return self._is_ours(os.stat(self.path))
         except FileNotFoundError:
             return False
 
+    def _is_ours(self, found: os.stat_result) -> bool:
+        """A shorter file is another one: file systems use the inode of a deleted file again at once, and what
+        somebody truncated needs a checkpoint as a new file does."""
+        return found.st_ino == self.mark.inode and found.st_size >= self.mark.size
+
     def _cut(self, size: int) -> None:
         try:
-            os.ftruncate(self._fd, size)
-        except OSError:
-            pass  # a device, or a stale handle: nothing of ours is in there
+            if size >= 0:
+                os.ftruncate(self._fd, size)
+        except OSError:  # a device, or a handle that became stale: cut when the path leads to the file again
+            self._half = self.mark.inode, size
         finally:
             self.close()
+
+    def _without_half(self) -> os.stat_result:
+        found = os.fstat(self._fd)
+        if self._half is not None and found.st_ino == self._half[0] and found.st_size > self._half[1]:
+            os.ftruncate(self._fd, self._half[1])
+            found = os.fstat(self._fd)
+        self._half = None
+        return found
 
 
 class Rename(NamedTuple):
@@ -116,10 +138,14 @@ class Rename(NamedTuple):
 class Rotation:
     """Names for rotated files, and what becomes of them."""
 
-    def __init__(self, limit: int, keep: int | None, compress: bool) -> None:
+    def __init__(
+        self, limit: int, keep: int | None, compress: bool, now: Callable[[], datetime] = datetime.now
+    ) -> None:
         self.limit = limit
         self._keep = keep
         self._compress = compress
+        self._now = now  # local time, as in the lines and in loguru's names
+        self._tidying = threading.Lock()
         self._latest: dict[Path, datetime] = {}
 
     def due(self, file: LogFile, more: int) -> bool:
@@ -131,7 +157,7 @@ class Rotation:
         whatever the clock does."""
         path = file.path
         latest = self._latest.get(path) or _newest_stamp(path)
-        stamp = datetime.now()  # noqa: DTZ005  local time, as in the lines and in loguru's names
+        stamp = self._now()
         if latest is not None and stamp <= latest:
             stamp = latest + timedelta(microseconds=1)
         self._latest[path] = stamp
@@ -141,24 +167,36 @@ class Rotation:
     def afterwards(self, done: Rename) -> None:
         """Compress and thin out, beside the writing."""
         if self._compress or self._keep is not None:
-            args = (done, self._keep, self._compress)
-            threading.Thread(target=_tidy, args=args, name="rankside-rotated", daemon=True).start()
+            threading.Thread(target=self._tidy, args=(done,), name="rankside-rotated", daemon=True).start()
+
+    def _tidy(self, done: Rename) -> None:
+        with self._tidying:  # one at a time for a run: it must not take the node's cores
+            try:
+                siblings = rotated(done.source)
+                keep = len(siblings) if self._keep is None else min(self._keep, len(siblings))
+                for old in siblings[: len(siblings) - keep]:
+                    old.unlink(missing_ok=True)
+                for plain in siblings[len(siblings) - keep :]:
+                    if self._compress and plain.suffix != ".gz":  # this one, and what a crash left
+                        _gzip(plain)
+            except OSError:
+                time.sleep(1.0)  # a full disk: the files stay as they are, and a later rotation tries again
 
 
 _STAMP = "%Y-%m-%d_%H-%M-%S_%f"
-_TIDYING = threading.Lock()
 
 
 def rotated(path: Path) -> list[Path]:
     """The rotated siblings of a log file, oldest first."""
-    names = [found for found in path.parent.glob(f"{path.stem}.*") if _stamp_of(path, found) is not None]
+    siblings = path.parent.glob(f"{glob.escape(path.stem)}.*")
+    names = [found for found in siblings if _stamp_of(path, found) is not None]
     return sorted(names, key=lambda found: str(_stamp_of(path, found)))
 
 
 def _stamp_of(path: Path, sibling: Path) -> datetime | None:
     middle = sibling.name.removesuffix(".gz").removesuffix(path.suffix).removeprefix(f"{path.stem}.")
     try:
-        return datetime.strptime(middle, _STAMP)  # noqa: DTZ007
+        return datetime.strptime(middle, _STAMP)
     except ValueError:
         return None
 
@@ -166,19 +204,6 @@ def _stamp_of(path: Path, sibling: Path) -> datetime | None:
 def _newest_stamp(path: Path) -> datetime | None:
     found = rotated(path)
     return _stamp_of(path, found[-1]) if found else None
-
-
-def _tidy(done: Rename, keep: int | None, compress: bool) -> None:
-    with _TIDYING:  # one at a time: it must not take the node's cores
-        try:
-            if keep is not None:
-                siblings = rotated(done.source)
-                for old in siblings[: len(siblings) - keep]:
-                    old.unlink(missing_ok=True)
-            if compress and done.target.exists():
-                _gzip(done.target)
-        except OSError:
-            time.sleep(1.0)  # a full disk: the file stays as it is, and a later rotation thins out again
 
 
 def _gzip(path: Path) -> None:

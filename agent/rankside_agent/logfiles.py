@@ -74,6 +74,7 @@ class LogFiles:
         exp_root: Path,
         rotation: Rotation,
         report: Callable[[str], None],
+        *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Take up where the checkpoint says, after cutting the files back to it. Raises OSError."""
@@ -86,8 +87,8 @@ class LogFiles:
         # a step is written whole before the next rotation, so it must be small beside a small limit
         self._step_bytes = min(max(rotation.limit // 4, _STEP_LEAST), _STEP_MOST)
         self._files: dict[Path, LogFile] = {}
-        self._channels: dict[tuple[int, str], Channel] = {}
-        self._locations: dict[int, Locations] = {}
+        self._channels: dict[tuple[int, str, str], Channel] = {}
+        self._locations: dict[tuple[int, str], Locations] = {}
         self._fresh = False  # a new inode that no checkpoint holds yet
         self._local_time = Clock()
         self._saved_at = 0.0
@@ -113,7 +114,7 @@ class LogFiles:
 
     def save(self, renames: Iterable[Rename] = ()) -> None:
         """Make the place of every lane durable. Raises OSError."""
-        self._dirty, self._saved_at = False, self._now()
+        self._saved_at = self._now()
         lanes = [
             {
                 "position": list(lane.position),
@@ -125,7 +126,7 @@ class LogFiles:
         value = {"lanes": lanes, "renames": moves, "lost": self.lost, "records": self.records}
         files.replace_json(self._checkpoint, value)
         self.durable = min(lane.position for lane in self._lanes)
-        self._fresh = False
+        self._dirty = self._fresh = False
 
     @property
     def records(self) -> int:
@@ -151,8 +152,7 @@ class LogFiles:
         for lane in self._lanes:
             if lane.position.segment < segment:
                 self.lost += self._count_until(lane, segment)
-                lane.reader.close()
-                lane.reader = Reader(self._journal, Position(segment, 0))
+                lane.reader.go_back(Position(segment, 0))
         self._merge()
         self.save()
 
@@ -182,9 +182,11 @@ class LogFiles:
             pages = self._pages(entries, self._wanted_by(lane))
             failed = self._write(lane, pages, before)
         except BaseException:  # the checkpoint could not be written: nothing was appended yet
-            lane.reader.close()
-            lane.reader = Reader(self._journal, before)
+            lane.reader.go_back(before)
             raise
+        if lane.reader.lost:
+            self._report(f"the journal is damaged: {lane.reader.lost} records never reached the log files")
+            self.lost, lane.reader.lost = self.lost + lane.reader.lost, 0
         if failed:
             self._split(lane, failed, before)
         else:
@@ -225,12 +227,14 @@ class LogFiles:
         self._lanes.remove(lane)
 
     def _count_until(self, lane: Lane, segment: int) -> int:
-        lost, reader = 0, Reader(self._journal, lane.position)
+        wanted, lost, reader = self._wanted_by(lane), 0, Reader(self._journal, lane.position)
         while reader.position.segment < segment:
             entries = reader.read(_STEP_MOST)
             if not entries:
                 break
-            lost += sum(entry.records() for entry in entries if entry.after.segment < segment)
+            for entry in entries:
+                if entry.after.segment < segment:  # what any file holds, the lowest of them holds too
+                    lost += max(map(len, self._pages([entry], wanted).values()), default=0)
         reader.close()
         return lost
 
@@ -310,7 +314,10 @@ class LogFiles:
         found = files.read_json(self._checkpoint) or {}
         self.lost = int(found.get("lost", 0))
         for source, target, inode in found.get("renames", []):
-            Rename(Path(source), Path(target), inode).perform()
+            try:
+                Rename(Path(source), Path(target), inode).perform()
+            except OSError as error:
+                self._failed(Path(source), error)  # it grows on under its name
         lanes = []
         for saved in found.get("lanes", []):
             lane = Lane(Reader(self._journal, Position(*saved["position"])))
@@ -341,12 +348,20 @@ class LogFiles:
         return pages
 
     def _channel(self, entry: Entry) -> Channel:
-        key = (entry.channel, entry.info["module"])
+        # the name too: a number is used again after a restart, and lanes may be on both sides of that
+        who = (entry.channel, entry.info["channel"])
+        key = (*who, entry.info["module"])
         found = self._channels.get(key)
         if found is None:
-            location = self._locations.setdefault(entry.channel, Locations())
+            location = self._locations.setdefault(who, Locations())
             found = self._channels[key] = Channel(self._root, entry.info, location)
         return found
+
+    def _on_end(self, _pages: Pages, _channel: Channel, entry: Entry) -> None:
+        """Its process is gone; a run may see thousands of short-lived ones."""
+        self._locations.pop((entry.channel, entry.info["channel"]), None)
+        for key in [key for key in self._channels if key[0] == entry.channel]:
+            del self._channels[key]
 
     def _on_open(self, pages: Pages, channel: Channel, entry: Entry) -> None:
         info = entry.info
@@ -364,7 +379,7 @@ class LogFiles:
             try:
                 fields = unpack(body)
                 self._line(pages, channel, fields if kind == Kind.LOG else _REMARKS[kind](fields))
-            except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
+            except Exception as error:  # noqa: BLE001  a stranger's record must not stop the others
                 text = f"record {seq} cannot be read: {type(error).__name__}: {error}"
                 self._line(pages, channel, (0, 40, "ERROR", "rankside", 0, text))
 
@@ -417,6 +432,7 @@ _ENTRIES: dict[int, Callable[[LogFiles, Pages, Channel, Entry], None]] = {
     EntryType.OPEN: LogFiles._on_open,
     EntryType.NOTE: LogFiles._on_note,
     EntryType.BATCH: LogFiles._on_batch,
+    EntryType.END: LogFiles._on_end,
 }
 
 

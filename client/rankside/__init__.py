@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from rankside import identity, settings
@@ -50,6 +49,7 @@ def init(
         return _current
     if role not in ROLES:
         raise ConfigError(f"init(): role: {role!r} is not allowed; choices: {', '.join(ROLES)}")
+    settings.check_limits(spool_bytes, flush_seconds, endpoint or os.environ.get("RANKSIDE_ENDPOINT") or None)
     resolved = settings.resolve(config, overrides)
     place = settings.find_place(exp_name, exp_root, workspace, work_group, user_name)
     try:
@@ -80,8 +80,12 @@ def init(
         config=resolved.values,
         version=__version__,
     )
-    options = Options(endpoint, spool_bytes, flush_seconds)
-    _current = Monitor(replace(hello), options, (*found.notes, *resolved.notes))
+    try:
+        identity.Hello.unpacked(hello.packed())  # what an agent would refuse
+    except ValueError as error:
+        raise ConfigError(f"init(): {error}") from None
+    options = Options(endpoint, int(spool_bytes), flush_seconds)
+    _current = Monitor(hello, options, (*found.notes, *resolved.notes))
     return _current
 
 

@@ -12,10 +12,10 @@ import secrets
 import sys
 import threading
 import time
-import weakref
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any
 
 from rankside import endpoint, record, wire
@@ -28,6 +28,8 @@ from rankside.wire import Kind
 
 STATUSES = ("finished", "failed", "killed")
 _REOPEN = 5.0  # seconds between attempts where no folder had room for a spool
+_MAX_BODY = wire.MAX_BODY
+_SURELY_FITS = wire.MAX_BODY // 5  # characters of a log text that need not be measured
 
 
 @dataclass(frozen=True)
@@ -53,25 +55,35 @@ class Monitor:
         self._undo: list[Callable[[], None]] = []
         self._spool: Spool | None = None
         self._transport: Transport | None = None
+        self._opening = False
         self._not_before = 0.0
-        self.lost = 0  # records that found no spool at all
+        self._lost: Counter[int] = Counter()  # by kind: records that found no spool, until there is one
+        _LIVING.add(self)
         self._open()
         for note in notes:
             warn(note)
             self._log(30, "WARNING", "rankside", 0, note)
-        _LIVING.add(self)
 
     # -- calls of a training loop --------------------------------------------------------------------
 
     def metrics(self, values: Mapping[str, Any], step: int | None = None) -> None:
         """Named numbers of one step: Python and numpy numbers, 0-d tensors, one-element arrays."""
         try:
+            if type(values) is not dict:
+                values = dict(values)
+            for name in values:
+                if type(name) is not str:
+                    values = record.named(values)
+                    break
             body = self._pack((time.time(), step, values))
-            if len(body) > wire.MAX_BODY:
-                return self._in_halves(values, step)
-            self._append(2, body)
+            spool, transport = self._spool, self._transport
+            if spool is None or transport is None or len(body) > _MAX_BODY:
+                return self._put_metrics(body)
+            spool.append(2, body)
+            if not transport.awake:
+                transport.wake()
         except Exception as error:  # noqa: BLE001
-            self._refuse("metrics", error)
+            self._spare_metrics(values, step, error)
 
     def throughput(self, step: int | None = None, **fields: Any) -> None:
         """One sample of speed: elapsed_s, global_batch_size, seq_length, tflops and others, where known."""
@@ -80,13 +92,20 @@ class Monitor:
     def params(self, values: Mapping[str, Any] | None = None, **more: Any) -> None:
         """Parameters of the run; objects without a plain form become readable text."""
         try:
-            self._put(Kind.PARAMS, record.tree({**dict(values or {}), **more}))
+            self._put_params(time.time(), record.tree({**dict(values or {}), **more}))
         except Exception as error:  # noqa: BLE001  not a mapping
             self._refuse("params", error)
 
     def event(self, name: str, **fields: Any) -> None:
         """Something that happened: a name and plain fields."""
-        self._put(Kind.EVENT, record.cut(str(name)), record.tree(fields))
+        try:
+            at, title, plain = time.time(), record.cut(str(name), record.MAX_NAME), record.tree(fields)
+            body = self._pack((at, title, plain))
+            if len(body) > wire.MAX_BODY:
+                body = self._pack((at, title, {"fields": record.cut(str(plain))}))
+            self._append(Kind.EVENT, body)
+        except Exception as error:  # noqa: BLE001  a __str__ may raise anything
+            self._refuse("event", error)
 
     def artifact(self, path: str | os.PathLike[str]) -> None:
         """A file for the trackers; the agent uploads it."""
@@ -125,23 +144,28 @@ class Monitor:
 
     def set_module(self, name: str) -> None:
         """The next phase (pretrain, sft): new log folder, same run."""
-        self._hello = replace(self._hello, module=str(name))
-        self._put(Kind.MODULE, str(name))
+        try:
+            module = record.cut(str(name), record.MAX_NAME)
+            self._hello = replace(self._hello, module=module)
+            self._put(Kind.MODULE, module)
+        except Exception as error:  # noqa: BLE001  a __str__ may raise anything
+            self._refuse("set_module", error)
 
     def close(self, status: str | None = None) -> None:
         """Say goodbye: "finished", "failed" or "killed". Waits at most `flush_seconds` for the agent."""
         with self._lock:
             if self._closed:
                 return
-            said = status if status in STATUSES else self._status or "finished"
+            known = isinstance(status, str) and status in STATUSES
+            if status is not None and not known:
+                self._refuse("close", ValueError(f"no such status; choices: {', '.join(STATUSES)}"))
+            said = status if known else self._status or "finished"
             for undo in self._undo:
                 _quietly(undo)
             self._undo = []
-            if self._spool is not None:
-                self._put(Kind.CLOSE, said)
             self._closed = True
-            _LIVING.discard(self)
-        self._leave()
+        self._leave(self._pack((time.time(), said)))
+        _LIVING.discard(self)
 
     def __enter__(self) -> Monitor:
         return self
@@ -149,16 +173,18 @@ class Monitor:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is not None and kind is not SystemExit and error is not None:
+        if error is None or (isinstance(error, SystemExit) and not error.code):
+            self.close("finished")
+            return
+        if not isinstance(error, SystemExit):
             from rankside.logs import exception_text
 
             self._log(50, "CRITICAL", *_place_of(trace), f"training ended by {exception_text(error)}")
-        failed = "finished" if kind in (None, SystemExit) else "failed"
-        self.close("killed" if kind is KeyboardInterrupt else failed)
+        self.close("killed" if isinstance(error, KeyboardInterrupt) else "failed")
 
     def __repr__(self) -> str:
-        state = "closed" if self._closed else "open"
-        return f"<rankside.Monitor {self._hello.exp_name} rank {self._hello.label}/{self._hello.world_size} {state}>"
+        state, hello = "closed" if self._closed else "open", self._hello
+        return f"<rankside.Monitor {hello.exp_name} rank {hello.label}/{hello.world_size} {state}>"
 
     @property
     def exp_root(self) -> str:
@@ -170,11 +196,16 @@ class Monitor:
         """Every parameter, resolved."""
         return dict(self._hello.config)
 
+    @property
+    def lost(self) -> int:
+        """Records that found no room for a spool at all; told as dropped as soon as there is one."""
+        return sum(self._lost.values())
+
     # -- inside --------------------------------------------------------------------------------------
 
     def _log(self, level_no: int, level: str, file: str, line: int, text: str, at: float = 0.0) -> None:
         """A finished log line; used by the captures too."""
-        if len(text) > 200_000:
+        if len(text) > _SURELY_FITS:
             text = record.cut(text)
         body = self._pack((at or time.time(), level_no, level, file, line, text))
         self._append(1, body, level_no >= 30)
@@ -188,19 +219,50 @@ class Monitor:
     def _append(self, kind: int, body: bytes, urgent: bool = True) -> None:
         spool, transport = self._spool, self._transport
         if spool is None or transport is None:
-            if self._closed or not self._open():
-                self.lost += 1
+            if self._closed:
                 return
-            return self._append(kind, body, urgent)
+            if not self._open():
+                self._lost[kind] += 1
+                return
+            self._append(kind, body, urgent)
+            return
         spool.append(kind, body, urgent)
         if not transport.awake:
             transport.wake()
 
-    def _in_halves(self, values: Mapping[str, Any], step: int | None) -> None:
+    def _put_halves(self, body: bytes) -> None:
+        """Metrics that one record cannot hold. What is unpacked here is plain: no value is asked again."""
+        at, step, values = wire.unpack(body)
         if len(values) < 2:
-            raise ValueError(f"one metric of more than {wire.MAX_BODY} bytes")
+            self._refuse("metrics", ValueError(f"a value of more than {wire.MAX_BODY} bytes"))
+            return
         for half in record.halves(values):
-            self.metrics(half, step)
+            packed = self._pack((at, step, half))
+            if len(packed) > wire.MAX_BODY:
+                self._put_halves(packed)
+            else:
+                self._append(Kind.METRICS, packed)
+
+    def _spare_metrics(self, values: Mapping[Any, Any], step: int | None, error: Exception) -> None:
+        """One value made the others fail (a list that holds itself): they go without it."""
+        try:
+            body = self._pack((time.time(), step, record.spared(values)))
+            if len(body) > wire.MAX_BODY:
+                self._put_halves(body)
+            else:
+                self._append(Kind.METRICS, body)
+        except Exception:  # noqa: BLE001  no mapping at all
+            self._refuse("metrics", error)
+
+    def _put_params(self, at: float, plain: dict[str, Any]) -> None:
+        body = self._pack((at, plain))
+        if len(body) <= wire.MAX_BODY:
+            self._append(Kind.PARAMS, body)
+        elif len(plain) > 1:
+            for half in record.halves(plain):
+                self._put_params(at, half)
+        else:
+            self._put_params(at, {name: record.cut(str(value)) for name, value in plain.items()})
 
     def _refuse(self, call: str, error: Exception) -> None:
         """One warning a kind of trouble, and training goes on."""
@@ -213,60 +275,78 @@ class Monitor:
             warn(text)
             self._log(30, "WARNING", "rankside", 0, text)
         except Exception:  # noqa: BLE001  the warning itself cannot be made; the count stays
-            self.lost += 1
+            self._lost[Kind.LOG] += 1
 
     def _open(self) -> bool:
         """Make the channel: at init, and in a forked child at its first record."""
         with self._lock:
-            if self._spool is not None:
-                return True
-            if time.monotonic() < self._not_before:
+            if self._opening:  # this thread is in here already: a signal handler logs
                 return False
-            self._spool = self._new_spool()
-            if self._spool is None:
-                self._not_before = time.monotonic() + _REOPEN
-                return False
-            self._transport = Transport(self._spool, self._hello.packed(), self._options.endpoint)
-            try:
-                self._transport.start()
-            except RuntimeError:
-                self._transport.awake = True  # no threads at interpreter shutdown: the agent reads the spool
-            return True
+            if self._spool is None and time.monotonic() >= self._not_before:
+                self._opening = True
+                try:
+                    self._open_channel()
+                except Exception as error:  # noqa: BLE001  a full disk, no more file descriptors
+                    self._not_before = time.monotonic() + _REOPEN
+                    if "spool" not in self._refused:
+                        self._refused.add("spool")
+                        warn(f"no room for a spool, records are lost until there is: {error}")
+                finally:
+                    self._opening = False
+            return self._spool is not None
 
-    def _new_spool(self) -> Spool | None:
+    def _open_channel(self) -> None:
+        spool = self._new_spool()
+        try:
+            transport = Transport(spool, self._hello.packed(), self._options.endpoint)
+        except OSError:
+            spool.close(remove=True)
+            raise
+        if self._lost:
+            spool.lost_before(self._lost)
+            self._lost = Counter()
+        self._transport = transport
+        self._spool = spool  # last: from here on other threads use the two
+        try:
+            transport.start()
+        except RuntimeError:
+            transport.awake = True  # no threads at interpreter shutdown: the agent reads the spool
+
+    def _new_spool(self) -> Spool:
         group = endpoint.spool_group(self._options.endpoint)
         problems = []
         for root in endpoint.spool_roots():
             folder = root / group / self._hello.channel
             hello = replace(self._hello, spool=str(folder))
             try:
+                endpoint.own_default(root)
                 spool = Spool(folder, wire.pack(hello.packed()), self._options.spool_limit)
             except OSError as error:
                 problems.append(f"{root}: {error.strerror or error}")
             else:
                 self._hello = hello
                 return spool
-        warn(f"no room for a spool, records are lost until there is: {'; '.join(problems)}")
-        return None
+        raise OSError("; ".join(problems))
 
-    def _leave(self) -> None:
+    def _leave(self, goodbye: bytes) -> None:
         spool, transport = self._spool, self._transport
         if spool is None or transport is None:
             return
+        _quietly(lambda: spool.finish(goodbye))
         delivered = _quietly(lambda: transport.flush(self._options.flush_seconds))
         if _quietly(lambda: transport.stop(1.0)):
-            spool.close(remove=bool(delivered))
+            _quietly(lambda: spool.close(remove=bool(delivered)))
         self._spool = None
 
     def _after_fork(self) -> None:
-        """In the child: everything inherited is the parent's. A channel of its own opens at the first call."""
+        """In the child: what is inherited is the parent's. A channel of its own opens at the first call."""
         _INHERITED.append((self._spool, self._transport, self._lock))  # never finalized here
         if self._spool is not None:
             _quietly(self._spool.abandon)
         self._lock = threading.RLock()
         self._pack = record.Packer()
         self._spool = self._transport = None
-        self._not_before = 0.0
+        self._opening, self._not_before, self._lost = False, 0.0, Counter()
         parent = self._hello.channel
         self._hello = replace(
             self._hello,
@@ -281,7 +361,8 @@ class NoMonitor:
     """Stands in before `init` and under RANKSIDE_DISABLE: takes every call and does nothing."""
 
     exp_root = ""
-    config: dict[str, Any] = {}
+    config: Mapping[str, Any] = MappingProxyType({})
+    lost = 0
 
     def metrics(self, values: Mapping[str, Any], step: int | None = None) -> None:
         """Nothing."""
@@ -350,7 +431,7 @@ def _fork_all() -> None:
         monitor._after_fork()
 
 
-_LIVING: weakref.WeakSet[Monitor] = weakref.WeakSet()
+_LIVING: set[Monitor] = set()  # strong: one that nobody holds any more says goodbye at exit, too
 _INHERITED: list[Any] = []
 atexit.register(_close_all)
 os.register_at_fork(after_in_child=_fork_all)

@@ -15,33 +15,37 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 AUTO = "auto"
+_TMP = Path("/tmp")
 SERVICE_SOCKET = "/run/rankside/agent.sock"
 _START_DEADLINE = 30.0  # an agent on a loaded node; a second at most on a quiet one
 # What the launcher set for a rank is not true of the agent.
 _OF_A_RANK = ("RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "WANDB_SERVICE", "RANKSIDE_DISABLE")
 
 
-def runtime_dir() -> Path:
+def runtime_dir(tmp: Path = _TMP) -> Path:
     """This user's folder for sockets on this node, mode 0700.
 
     Always below /tmp and never $TMPDIR or $XDG_RUNTIME_DIR: a job and a login must find the same one.
     Raises OSError where somebody else holds that name.
     """
-    folder = Path(f"/tmp/rankside-{os.getuid()}")
+    folder = tmp / f"rankside-{os.getuid()}"
+    own(folder, "set RANKSIDE_ENDPOINT")
+    return folder
+
+
+def own(folder: Path, otherwise: str = "set RANKSIDE_SPOOL_DIR") -> None:
+    """Make a folder that is ours alone. Raises OSError where somebody else holds that name."""
     folder.mkdir(mode=0o700, exist_ok=True)
-    found = os.lstat(folder)
+    found = os.lstat(folder)  # no symlink is followed
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
-        raise PermissionError(
-            f"{folder}: is not a folder of uid {os.getuid()}; remove it or set RANKSIDE_ENDPOINT"
-        )
+        raise PermissionError(f"{folder}: is not a folder of uid {os.getuid()}; remove it or {otherwise}")
     if found.st_mode & 0o077:
         folder.chmod(0o700)
-    return folder
 
 
 def default_endpoint() -> str:
@@ -63,7 +67,7 @@ def choose(given: str | None) -> tuple[str, bool]:
 
 
 def listens(endpoint: str) -> bool:
-    """Whether somebody accepts connections there. A stale socket file refuses, and so is not taken for one."""
+    """Whether somebody accepts connections there. A stale socket file refuses, and is not taken for one."""
     path = endpoint.removeprefix("ipc://")
     if path == endpoint:
         return True  # tcp: only the answer tells
@@ -71,6 +75,8 @@ def listens(endpoint: str) -> bool:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
             probe.settimeout(1.0)
             probe.connect(path)
+    except BlockingIOError:
+        return True  # a frozen agent's full queue
     except OSError:
         return False
     return True
@@ -87,6 +93,12 @@ def spool_roots() -> list[Path]:
     ]
 
 
+def own_default(root: Path) -> None:
+    """Make a spool root of our choosing ours alone; a named one is its user's to share. Raises OSError."""
+    if not os.environ.get("RANKSIDE_SPOOL_DIR"):
+        own(root)
+
+
 def spool_group(given: str | None) -> str:
     """Sub-folder for the channels of one agent: agents on other endpoints leave it alone."""
     named = given or os.environ.get("RANKSIDE_ENDPOINT") or AUTO
@@ -94,22 +106,27 @@ def spool_group(given: str | None) -> str:
     return "node" if named in plain else hashlib.sha256(named.encode()).hexdigest()[:12]
 
 
-def start_agent(endpoint: str) -> str | None:
+def start_agent(
+    endpoint: str,
+    command: list[str] | None = None,
+    folder: Path | None = None,
+    give_up: Callable[[], bool] = lambda: False,
+) -> str | None:
     """Start a detached agent unless somebody just did. Returns what went wrong, or None.
 
     Eight ranks that start together come here together: a lock lets one of them through.
     """
-    folder = runtime_dir()
-    with _only_one(folder / "start.lock"):
-        if listens(endpoint):
+    folder = folder or runtime_dir()
+    with _only_one(folder / "start.lock", give_up):
+        if give_up() or listens(endpoint):
             return None
-        command = _agent_command()
+        command = command or _agent_command()
         if command is None:
             return "no agent is running and none is installed here: pip install 'rankside[agent]'"
-        return _start(command, endpoint, folder)
+        return _start(command, endpoint, folder, give_up)
 
 
-def _start(command: list[str], endpoint: str, folder: Path) -> str | None:
+def _start(command: list[str], endpoint: str, folder: Path, give_up: Callable[[], bool]) -> str | None:
     log = folder / "agent.log"
     with open(log, "ab") as out:
         process = subprocess.Popen(
@@ -122,12 +139,14 @@ def _start(command: list[str], endpoint: str, folder: Path) -> str | None:
             start_new_session=True,
         )
     deadline = time.monotonic() + _START_DEADLINE
-    while time.monotonic() < deadline:
+    while time.monotonic() < deadline and not give_up():
         if listens(endpoint):
             return None
         if process.poll() is not None:
             return f"the agent ended with {process.returncode} at its start; see {log}"
         time.sleep(0.05)
+    if give_up():
+        return None
     return f"the agent did not listen within {_START_DEADLINE:.0f} s; see {log}"
 
 
@@ -141,7 +160,7 @@ def _agent_command() -> list[str] | None:
 
 
 @contextmanager
-def _only_one(path: Path) -> Iterator[None]:
+def _only_one(path: Path, give_up: Callable[[], bool]) -> Iterator[None]:
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         deadline = time.monotonic() + _START_DEADLINE
@@ -150,7 +169,7 @@ def _only_one(path: Path) -> Iterator[None]:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
-                if time.monotonic() > deadline:
+                if time.monotonic() > deadline or give_up():
                     break
                 time.sleep(0.05)
         yield

@@ -5,6 +5,7 @@ Separate because the answer comes from many launchers, and everything else only 
 
 from __future__ import annotations
 
+import operator
 import os
 import socket
 from collections.abc import Mapping
@@ -68,7 +69,7 @@ class Rank:
 
 @dataclass(frozen=True)
 class Hello:
-    """What an agent must know of a channel; it lies in the spool too, so that a dead rank can be recovered."""
+    """What an agent must know of a channel; it lies in the spool too: a dead rank's is recovered by it."""
 
     channel: str
     exp_root: str
@@ -132,9 +133,11 @@ def find_rank(
 ) -> Rank:
     """Arguments, else torchrun's variables, Slurm's, MPI's; else rank unknown, labelled by host and pid.
 
-    Raises ValueError for arguments that contradict each other.
+    Raises ValueError for arguments that are no numbers or contradict each other.
     """
     notes: list[str] = []
+    rank, world_size = _whole("rank", rank), _whole("world_size", world_size)
+    local_rank = _whole("local_rank", local_rank)
     given = rank is not None
     launcher = next((each for each in LAUNCHERS if _number(environ, each.rank, notes) is not None), None)
     if rank is None and launcher is not None:
@@ -164,9 +167,16 @@ def _unknown(notes: tuple[str, ...]) -> Rank:
     return Rank(None, 1, None, f"{safe_name(host())}-{pid}", job, False, (*notes, note))
 
 
+def _whole(name: str, value: Any) -> int | None:
+    try:
+        return None if value is None else operator.index(value)
+    except TypeError:
+        raise ValueError(f"{name}: {value!r} is no whole number") from None
+
+
 def _number(environ: Mapping[str, str], name: str, notes: list[str]) -> int | None:
     text = environ.get(name, "")
-    if text.strip().isdecimal():
+    if text.strip().isdecimal() and len(text.strip()) < 10:
         return int(text)
     if text:
         note = f"{name}: {text!r} is no number and was ignored"
@@ -176,11 +186,14 @@ def _number(environ: Mapping[str, str], name: str, notes: list[str]) -> int | No
 
 
 def _disagreements(chosen: Launcher, environ: Mapping[str, str]) -> list[str]:
-    mine = environ.get(chosen.rank)
+    """Of launchers that count the same processes: torchrun in one Slurm task a node is no contradiction."""
+    mine, world = environ.get(chosen.rank), environ.get(chosen.world_size)
     return [
-        f"rank {mine} is {chosen.name}'s {chosen.rank}; {other.name}'s {other.rank}={environ[other.rank]} differs"
+        f"rank {mine} is {chosen.name}'s {chosen.rank}; {other.name}'s is {other.rank}={environ[other.rank]}"
         for other in LAUNCHERS
-        if other is not chosen and environ.get(other.rank, mine) != mine
+        if other is not chosen
+        and environ.get(other.rank, mine) != mine
+        and environ.get(other.world_size, world) == world
     ]
 
 
@@ -232,7 +245,8 @@ def safe_name(name: str) -> str:
         return text or "%"
     from hashlib import sha256
 
-    return f"{raw[: _LONGEST_NAME - 20].decode(errors='ignore')}%{sha256(raw).hexdigest()[:16]}"
+    # "%%" stands in no other name: there two digits follow each percent sign
+    return f"{raw[: _LONGEST_NAME - 30].decode(errors='ignore')}%%{sha256(raw).hexdigest()[:24]}"
 
 
 def _plain(char: str) -> bool:

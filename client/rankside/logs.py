@@ -1,4 +1,4 @@
-"""Where a process's own logging comes in: stdlib logging, loguru, and exceptions that nobody caught.
+"""Where a process's own logging comes in: stdlib logging, loguru, warnings, exceptions nobody caught.
 
 Separate from the monitor because it knows other libraries' records, and is imported only when asked for.
 A message is finished here and never formatted again; an exception becomes text here, without the values
@@ -12,6 +12,7 @@ import os
 import sys
 import threading
 import traceback
+import warnings
 from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -30,7 +31,7 @@ def capture(monitor: Monitor, level: str | int | None) -> list[Undo]:
     undo = [_capture_stdlib(monitor, logging.INFO if number is None else number)]
     if "loguru" in sys.modules or _installed("loguru"):
         undo += _capture_loguru(monitor, number or 0)
-    return [*undo, *_capture_uncaught(monitor)]
+    return [*undo, _capture_warnings(monitor), *_capture_uncaught(monitor)]
 
 
 def level_number(level: str | int | None) -> int | None:
@@ -94,11 +95,12 @@ def message_of(record: logging.LogRecord) -> str:
 def raw_message(message: object, args: Any, fields: dict[str, Any]) -> str:
     """An unformatted message with what was to be formatted into it."""
     given = args if isinstance(args, tuple) else (args,)
-    shown = [_shown(arg) for arg in given] + [f"{name}={_shown(value)}" for name, value in fields.items()]
-    return f"{_shown(message, str)} [unformatted, arguments: {', '.join(shown)}]"
+    told = [shown(arg) for arg in given] + [f"{name}={shown(value)}" for name, value in fields.items()]
+    return f"{shown(message, str)} [unformatted, arguments: {', '.join(told)}]"
 
 
-def _shown(value: object, how: Callable[[Any], str] = repr) -> str:
+def shown(value: object, how: Callable[[Any], str] = repr) -> str:
+    """A value as text, whatever its __repr__ or __str__ does."""
     try:
         return how(value)
     except Exception as error:  # noqa: BLE001  a __repr__ may raise anything
@@ -116,23 +118,59 @@ def _attached(record: logging.LogRecord) -> str:
     return "".join(f"\n{part}" for part in parts)
 
 
+class _RootHandler(Handler):
+    """On the root logger. Alone there, it keeps up what logging does where nobody handles a record."""
+
+    def __init__(self, monitor: Monitor, as_before: _AsBefore) -> None:
+        super().__init__(monitor, 0)
+        self._as_before = as_before
+
+    def emit(self, record: logging.LogRecord) -> None:
+        super().emit(record)
+        last = logging.lastResort
+        if last is not None and record.levelno >= last.level and len(logging.root.handlers) == 1:
+            others = any(logger.handlers for logger in _path_to_root(record.name))
+            if not others and self._as_before.filter(record):
+                last.handle(record)
+
+
+class _AsBefore(logging.Filter):
+    """What a handler was given before the root logger was opened further: consoles show no more than that."""
+
+    def __init__(self, root_level: int) -> None:
+        super().__init__()
+        self._level = root_level
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Where no logger on the record's way has a level of its own, the root's held."""
+        return record.levelno >= self._level or any(logger.level for logger in _path_to_root(record.name))
+
+
+def _path_to_root(name: str) -> list[logging.Logger]:
+    """A logger and those above it, without the root."""
+    found, logger = [], logging.root.manager.loggerDict.get(name)
+    while isinstance(logger, logging.Logger) and logger is not logging.root:
+        found.append(logger)
+        logger = logger.parent
+    return found
+
+
 def _capture_stdlib(monitor: Monitor, level: int) -> Undo:
-    root, handler = logging.getLogger(), Handler(monitor, 0)
-    before = root.level
-    quieted: list[logging.Handler] = []
-    if not root.handlers and logging.lastResort is not None:
-        root.addHandler(logging.lastResort)  # what nobody handled was shown on stderr; it still is
+    root = logging.getLogger()
+    before, as_before = root.level, _AsBefore(root.level)
+    handler = _RootHandler(monitor, as_before)
+    loggers = [each for each in root.manager.loggerDict.values() if isinstance(each, logging.Logger)]
+    consoles = [other for logger in (root, *loggers) for other in logger.handlers]
     if level < root.level:
-        quieted = [other for other in root.handlers if other.level == logging.NOTSET]
-        for other in quieted:
-            other.setLevel(root.level)  # the console shows no more than it did
+        for other in consoles:
+            other.addFilter(as_before)
         root.setLevel(level)
     root.addHandler(handler)
 
     def undo() -> None:
         root.removeHandler(handler)
-        for other in quieted:
-            other.setLevel(logging.NOTSET)
+        for other in consoles:
+            other.removeFilter(as_before)
         if root.level == level:
             root.setLevel(before)
 
@@ -144,17 +182,21 @@ def _capture_loguru(monitor: Monitor, level: int) -> list[Undo]:
 
     from rankside import loguru_guard
 
-    def sink(message: Any) -> None:
-        entry = message.record
-        text = entry["message"]
-        if entry["exception"] is not None and entry["exception"].value is not None:
-            text = f"{text}\n{exception_text(entry['exception'].value)}"
-        stem = entry["file"].name.removesuffix(".py")
-        grade = entry["level"]
-        monitor._log(grade.no, grade.name, stem, entry["line"], text, entry["time"].timestamp())
+    def take(entry: Any) -> bool:
+        try:
+            text = entry["message"]
+            if entry["exception"] is not None and entry["exception"].value is not None:
+                text = f"{text}\n{exception_text(entry['exception'].value)}"
+            stem = entry["file"].name.removesuffix(".py")
+            grade = entry["level"]
+            monitor._log(grade.no, grade.name, stem, entry["line"], text, entry["time"].timestamp())
+        except Exception as error:  # noqa: BLE001  a log call never raises
+            monitor._refuse("loguru", error)
+        return False
 
-    # An empty format made by a function: loguru then formats neither message nor exception, we have both
-    number = logger.add(sink, level=level, format=lambda _: "", colorize=False, diagnose=False, catch=True)
+    # A filter that takes the record and lets none through: a sink would be called after loguru has formatted
+    # the exception, and under a lock that a signal handler's record would find taken.
+    number = logger.add(_nothing, filter=take, level=level, format="", colorize=False, catch=True)
 
     def undo() -> None:
         try:
@@ -163,6 +205,39 @@ def _capture_loguru(monitor: Monitor, level: int) -> list[Undo]:
             return  # the program removed all sinks meanwhile
 
     return [undo, loguru_guard.install()]
+
+
+def _nothing(_message: Any) -> None:
+    """A sink that nothing reaches."""
+
+
+def _capture_warnings(monitor: Monitor) -> Undo:
+    before = warnings.showwarning
+    if before.__module__ == "logging":  # logging.captureWarnings: they come in as log records
+        return lambda: None
+
+    def show(  # noqa: PLR0917  the signature of warnings.showwarning
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: Any = None,
+        line: str | None = None,
+    ) -> None:
+        if file is None:
+            try:
+                stem = os.path.basename(filename).removesuffix(".py")
+                monitor._log(30, "WARNING", stem, lineno, f"{category.__name__}: {message}")
+            except Exception as error:  # noqa: BLE001  a warning never raises
+                monitor._refuse("warnings", error)
+        before(message, category, filename, lineno, file, line)
+
+    def undo() -> None:
+        if warnings.showwarning is show:
+            warnings.showwarning = before
+
+    warnings.showwarning = show
+    return undo
 
 
 def _capture_uncaught(monitor: Monitor) -> list[Undo]:

@@ -7,10 +7,15 @@ the message, so no sink can catch this. Where loguru's inside looks different, n
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Callable
 from typing import Any
 
+from rankside.logs import raw_message, shown
+from rankside.parameters import LEVELS
+
 _EXPECTED = ["self", "level", "from_decorator", "options", "message", "args", "kwargs"]
+_DEPTH, _RECORD, _LAZY, _COLORS = 1, 2, 3, 4  # places in loguru's options
 
 
 def install() -> Callable[[], None]:
@@ -22,18 +27,19 @@ def install() -> Callable[[], None]:
     if original is None or list(inspect.signature(original).parameters) != _EXPECTED:
         return lambda: None
 
-    def guarded(
-        self: Any, level: Any, from_decorator: bool, options: Any, message: Any, args: Any, kwargs: Any
-    ) -> None:
-        lazy = options[3]
-        if (args or kwargs) and not lazy and not _fits(message, args, kwargs):
-            from rankside.logs import raw_message
-
-            message, args, kwargs = raw_message(message, args, kwargs), (), {}
-        # one frame deeper than loguru expects: this one
-        original(
-            self, level, from_decorator, (options[0], options[1] + 1, *options[2:]), message, args, kwargs
-        )
+    def guarded(self: Any, level: Any, from_decorator: bool, options: Any, *rest: Any) -> None:
+        message, args, kwargs = rest
+        changed = list(options)
+        changed[_DEPTH] += 1  # one frame deeper than loguru expects: this one
+        if type(message) is not str:
+            message = _Shown(message)
+        elif args or kwargs or options[_RECORD]:
+            message = _Careful(message)
+        if options[_COLORS] and not _has_known_tags(message, args, kwargs, options):
+            changed[_COLORS] = False
+        if isinstance(level, str) and level not in self._core.levels_lookup:
+            level = _number(level)
+        original(self, level, from_decorator, tuple(changed), message, args, kwargs)
 
     def undo() -> None:
         if owner._log is guarded:
@@ -43,9 +49,50 @@ def install() -> Callable[[], None]:
     return undo
 
 
-def _fits(message: Any, args: Any, kwargs: Any) -> bool:
+class _Careful(str):
+    """A message that loguru formats when it wants to, and that then falls back to its text and arguments."""
+
+    __slots__ = ()
+
+    def format(self, *args: Any, **kwargs: Any) -> str:
+        try:
+            return str.format(self, *args, **kwargs)
+        except Exception:  # noqa: BLE001  a brace too many, or a __format__ that raises
+            kwargs.pop("record", None)  # loguru's own, of opt(record=True)
+            return raw_message(str(self), args, kwargs)
+
+
+class _Shown:
+    """A message that is no text, made one only where a sink wants it."""
+
+    def __init__(self, value: object) -> None:
+        self._value = value
+
+    def __str__(self) -> str:
+        return shown(self._value, str)
+
+    def format(self, *args: Any, **kwargs: Any) -> str:
+        return _Careful(str(self)).format(*args, **kwargs)
+
+
+def _has_known_tags(message: Any, args: Any, kwargs: Any, options: Any) -> bool:
+    """Whether opt(colors=True) can be had; a stray <tag> in the message is an error in loguru."""
+    if options[_LAZY] or options[_RECORD]:
+        return True  # only loguru knows what will be formatted
     try:
-        message.format(*args, **kwargs)
-    except Exception:  # noqa: BLE001  a brace too many, or a __format__ that raises
+        from loguru import _colorizer
+
+        colorizer: Any = _colorizer.Colorizer
+        if args or kwargs:
+            colorizer.prepare_message(message, args, kwargs)
+        else:
+            colorizer.prepare_simple_message(str(message))
+    except Exception:  # noqa: BLE001  an unknown tag, a brace too many
         return False
     return True
+
+
+def _number(level: str) -> int:
+    """A level that loguru was never told of, by the name it has elsewhere."""
+    found = LEVELS.get(level.upper(), logging.getLevelName(level.upper()))
+    return found if isinstance(found, int) else logging.INFO

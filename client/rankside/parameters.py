@@ -37,7 +37,7 @@ def _boolean(value: Any) -> bool:
 
 
 def _count(value: Any) -> int:
-    if isinstance(value, bool) or int(value) != float(value) or int(value) < 0:
+    if isinstance(value, bool) or int(value) != float(value) or not 0 <= int(value) < 2**63:
         raise ValueError
     return int(value)
 

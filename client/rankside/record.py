@@ -44,7 +44,8 @@ class Packer:
     """Packs records from any thread, and from a signal handler in the middle of another pack.
 
     A msgpack packer is twice as fast when it is kept, but holds a buffer that two callers must not share:
-    so each call takes one out of a list and puts it back (both atomic).
+    so each call takes one out of a list and puts it back (both atomic). One that lets surrogates through
+    is a third slower, and is made only for the text that has one.
     """
 
     def __init__(self) -> None:
@@ -54,9 +55,18 @@ class Packer:
         try:
             packer = self._free.pop()
         except IndexError:
-            packer = msgpack.Packer(default=number_or_mark, unicode_errors="surrogatepass")
-        packed: bytes = packer.pack(value)  # on an error the packer is not put back: its buffer is half full
+            packer = msgpack.Packer(default=number_or_mark)
+        try:
+            packed: bytes = packer.pack(value)  # on an error it is not put back: its buffer is half full
+        except UnicodeEncodeError:
+            return self._with_surrogates(value)
         self._free.append(packer)
+        return packed
+
+    @staticmethod
+    def _with_surrogates(value: Any) -> bytes:
+        packer = msgpack.Packer(default=number_or_mark, unicode_errors="surrogatepass")
+        packed: bytes = packer.pack(value)
         return packed
 
 
@@ -142,7 +152,7 @@ def tree(value: Any, depth: int = _DEPTH, above: tuple[int, ...] = ()) -> Any:
         return f"<{type(value).__name__}: {_one_line(error)}>"
 
 
-def _tree(value: Any, depth: int, above: tuple[int, ...]) -> Any:
+def _tree(value: Any, depth: int, above: tuple[int, ...]) -> Any:  # noqa: PLR0911  one line a form
     if value is None or isinstance(value, bool | float):
         return value
     if isinstance(value, int):

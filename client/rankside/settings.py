@@ -5,6 +5,7 @@ Separate from the table of parameters: this file knows where values come from, t
 
 from __future__ import annotations
 
+import copy
 import difflib
 import getpass
 import json
@@ -35,7 +36,7 @@ def resolve(
     config: str | os.PathLike[str] | Mapping[str, Any] | None, overrides: Mapping[str, Any]
 ) -> Config:
     """Defaults, then the file or dict, then keywords. Raises ConfigError."""
-    values = {name: parameter.default for name, parameter in PARAMETERS.items()}
+    values = {name: copy.copy(parameter.default) for name, parameter in PARAMETERS.items()}
     notes: list[str] = []
     place = "config"
     if config is not None and not isinstance(config, Mapping):
@@ -129,15 +130,36 @@ def find_place(
     environ: Mapping[str, str] = os.environ,
 ) -> Place:
     """`exp_root`, or {workspace}/{work_group}/{user_name}/{exp_name} as Primus builds it; absolute."""
-    team = work_group or environ.get("PRIMUS_TEAM") or "default"
-    user = user_name or environ.get("PRIMUS_USER") or _login()
+    team = str(
+        work_group or environ.get("PRIMUS_TEAM") or "default"
+    )  # YAML makes a number of a name like 007
+    user = str(user_name or environ.get("PRIMUS_USER") or _login())
     if exp_root is not None:
         root = os.path.abspath(os.fspath(exp_root))
-        return Place(root, exp_name or os.path.basename(root) or "experiment", team, user)
-    name = exp_name or environ.get("PRIMUS_EXP_NAME") or "experiment"
+        return Place(root, str(exp_name or os.path.basename(root) or "experiment"), team, user)
+    name = str(exp_name or environ.get("PRIMUS_EXP_NAME") or "experiment")
     space = os.fspath(workspace) if workspace is not None else environ.get("PRIMUS_WORKSPACE") or "./output"
     parts = [safe_name(part) for text in (team, user, name) for part in text.split("/") if part]
     return Place(os.path.abspath(os.path.join(space, *parts)), name, team, user)
+
+
+def check_limits(spool_bytes: Any, flush_seconds: Any, endpoint: Any) -> None:
+    """Refuse what no spool or transport can work with. Raises ConfigError."""
+    _demand(
+        "spool_bytes", spool_bytes, _is_number(spool_bytes) and spool_bytes >= 1, "a number of bytes from 1"
+    )
+    _demand("flush_seconds", flush_seconds, _is_number(flush_seconds), "a number of seconds from 0")
+    known = endpoint is None or (isinstance(endpoint, str) and (endpoint == "auto" or "://" in endpoint))
+    _demand("endpoint", endpoint, known, "auto, ipc:///path, tcp://host:port")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and 0 <= value < float("inf")
+
+
+def _demand(name: str, value: Any, good: bool, choices: str) -> None:
+    if not good:
+        raise ConfigError(f"init(): {name}: {value!r} is not allowed; choices: {choices}")
 
 
 def _login() -> str:

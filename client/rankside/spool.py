@@ -40,7 +40,7 @@ _OWNER = 512  # place of the owning agent's id on the state page
 _OWNER_SIZE = 64
 _STATE_SIZE = 4096
 _LATER = 1024  # records of interrupting signal handlers held while one append is under way
-_HEAD_SIZE = wire.HEAD.size
+_HEAD_SIZE, _MAX_BODY, _seal = wire.HEAD.size, wire.MAX_BODY, wire.seal  # looked up for every record
 
 
 class Chunk(NamedTuple):
@@ -86,20 +86,26 @@ class Spool:
         self._no_room_until = 0.0
         self._dropped = [0] * 16
         self._announced = [0] * 16
-        self._tight = False
+        self._tight = False  # the last eighth has begun
+        self._ended = False  # the goodbye is written
+        self._room = self._size  # of the segment, for records that need no second look; 0 when tight or ended
         self.hurry = False  # a segment was filled: the transport should not wait for more
         self.on_roll: Callable[[], None] | None = None  # wakes the transport then
         folder.mkdir(parents=True, mode=0o700)
+        state = None
         try:
-            self._state = _StatePage(folder / "state", create=True)
+            self._state = state = _StatePage(folder / "state", create=True)
             (folder / "channel.new").write_bytes(hello)
             self._current = self._allocate(1)
+            os.rename(folder / "channel.new", folder / "channel")  # a folder without it is not recovered
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
+            if state is not None:
+                state.close()
             raise
-        os.rename(folder / "channel.new", folder / "channel")  # a folder without it is not recovered
         self._segments = deque([self._current])
-        self._at = (self._current.end, 0)  # where the next frame goes, last sequence: one store, never torn
+        # where the next frame goes, and the last sequence number: one store, never torn
+        self._at = (self._current.map, self._current.end, 0)
         self._read_in, self._read_at, self._read_seq = self._current, self._current.end, 0
 
     # -- the caller's side ---------------------------------------------------------------------------
@@ -111,19 +117,27 @@ class Spool:
                 return self._put_later(kind, body, urgent)
             try:
                 self._inside = True
-                end, seq = self._at
+                mapped, end, seq = self._at
                 size = len(body)
                 stop = end + _HEAD_SIZE + size
-                if stop > self._size or size > wire.MAX_BODY or self._tight:
+                if stop > self._room or size > _MAX_BODY:
                     return self._put(kind, body, urgent)
                 seq += 1
-                self._current.map[end:stop] = wire.seal(seq, kind, body)
-                self._at = (stop, seq)
+                mapped[end:stop] = _seal(seq, kind, body)
+                self._at = (mapped, stop, seq)
                 return True
             finally:
                 self._inside = False
                 if self._later:
                     self._put_postponed()
+
+    def finish(self, body: bytes) -> None:
+        """The goodbye, the last record. What was dropped is told before it; both find room at any limit."""
+        with self._lock:
+            self._most += 1
+            self._announce()
+            self._ended, self._room = True, 0
+            self.append(wire.Kind.CLOSE, body)
 
     def _interrupted(self) -> bool:
         """Whether this call came from inside another one (a signal handler, a finalizer).
@@ -145,75 +159,100 @@ class Spool:
 
     def _put_postponed(self) -> None:
         while self._later:
-            self.append(*self._later.popleft())
+            self._inside = True
+            kind, body, urgent = self._later[0]
+            self._put(kind, body, urgent)
+            self._later.popleft()  # at once: no signal handler runs between the two, none is lost or doubled
+            self._inside = False
 
     def _put(self, kind: int, body: bytes, urgent: bool) -> bool:
-        end, seq = self._at
+        if self._ended and kind != wire.Kind.CLOSE:
+            return False  # the last record stays the last
         frame = _HEAD_SIZE + len(body)
         if len(body) > wire.MAX_BODY or (self._tight and not urgent):
             return self._drop(kind)
-        if end + frame > self._size:
-            if not self._roll(urgent):
-                return self._drop(kind)
-            end, seq = self._at
-        self._current.map[end : end + frame] = wire.seal(seq + 1, kind, body)
-        self._at = (end + frame, seq + 1)
+        if self._at[1] + frame > self._size and not self._roll(urgent):
+            return self._drop(kind)
+        mapped, end, seq = self._at
+        mapped[end : end + frame] = wire.seal(seq + 1, kind, body)
+        self._at = (mapped, end + frame, seq + 1)
         return True
 
     def _roll(self, urgent: bool) -> bool:
+        """Go on to another segment. An exception between any two lines (Ctrl-C) must leave all consistent."""
         if len(self._segments) >= (self._most if urgent else self._plenty):
             return False
-        end, seq = self._at
-        fresh, self._spare = self._spare, None
+        _, end, seq = self._at
+        fresh = self._next_segment(seq + 1)
         if fresh is None:
-            if time.monotonic() < self._no_room_until:
-                return False
-            fresh = self._allocate(seq + 1, volatile_if_full=True)
-        else:
-            self._title(fresh, seq + 1)
+            return False
         self._current.end, self._current.last = end, seq
         self._segments.append(fresh)
-        self._at = (fresh.end, seq)
+        self._at = (fresh.map, fresh.end, seq)
         self._current = fresh
+        self._look_for_room()
         self.hurry = True
         if self.on_roll is not None:
             self.on_roll()
-        self._tight = len(self._segments) > self._plenty
         return True
 
-    def _drop(self, kind: int) -> bool:
-        self._dropped[kind] += 1
+    def _look_for_room(self) -> None:
+        self._tight = len(self._segments) > self._plenty
+        self._room = 0 if self._tight or self._ended else self._size
+
+    def _drop(self, kind: int, count: int = 1) -> bool:
+        self._dropped[kind] += count
         self._state.census(self._dropped, self._announced)
         return False
+
+    def lost_before(self, counts: dict[int, int]) -> None:
+        """Records that found no spool at all, by kind: they are dropped ones too."""
+        with self._lock:
+            for kind, count in counts.items():
+                self._drop(kind, count)
 
     # -- room ----------------------------------------------------------------------------------------
 
     def _next_path(self) -> Path:
         return self.folder / f"{next(self._serials):08d}.seg"
 
-    def _allocate(self, first: int, volatile_if_full: bool = False) -> Segment:
-        """A new segment. On a full disk memory of this process will do: an agent that lives still gets it."""
+    def _allocate(self, first: int) -> Segment:
+        """A new segment. Raises OSError where there is no room."""
         path = self._next_path()
         try:
             return Segment(path, _reserved(path, self._size), first)
         except OSError:
             path.unlink(missing_ok=True)
-            if not volatile_if_full:
-                raise
-            self._no_room_until = time.monotonic() + _RETRY
-            return Segment(None, mmap.mmap(-1, self._size), first)
+            raise
 
-    def _title(self, segment: Segment, first: int) -> None:
+    def _next_segment(self, first: int) -> Segment | None:
+        """The spare, a new one, or on a full disk memory of ours: an agent that lives still gets it."""
+        try:
+            spare, self._spare = self._spare, None
+            if spare is not None:
+                return self._retitled(spare, first)
+            if time.monotonic() >= self._no_room_until:
+                return self._allocate(first)
+        except OSError:  # or somebody removed the folder
+            self._no_room_until = time.monotonic() + _RETRY
+        try:
+            return Segment(None, mmap.mmap(-1, self._size), first)
+        except OSError:
+            return None
+
+    def _retitled(self, segment: Segment, first: int) -> Segment:
         """Reuse a segment that was acknowledged: its pages are warm, and the disk need not be asked."""
         path = None if segment.path is None else self._next_path()
         if segment.path is not None and path is not None:
             os.rename(segment.path, path)
         segment.start(path, first)
+        return segment
 
     def prepare(self) -> None:
-        """Get a spare segment ready, so that the caller need not wait for one."""
+        """Get a spare segment ready by the time this one is full: the caller need not wait for it then."""
         if (
             self._spare is None
+            and self._at[1] > self._size // 2
             and len(self._segments) < self._most
             and time.monotonic() >= self._no_room_until
         ):
@@ -234,9 +273,11 @@ class Spool:
         with self._lock:
             while self._segments[0] is not self._current and self._segments[0].last <= acked:
                 gone.append(self._segments.popleft())
+            if self._read_in in gone:
+                self._read_from(self._segments[0])
             if gone and self._spare is None and gone[-1].path is not None:
                 self._spare = gone.pop()
-            self._tight = len(self._segments) > self._plenty
+            self._look_for_room()
         for segment in gone:
             _discard(segment)
 
@@ -245,55 +286,49 @@ class Spool:
     @property
     def last(self) -> int:
         """The newest sequence number."""
-        return self._at[1]
-
-    def has_room(self) -> bool:
-        """Whether records of every kind are taken again."""
-        return not self._tight
+        return self._at[2]
 
     def used(self) -> int:
         """Bytes held."""
         with self._lock:
-            return (len(self._segments) - 1) * self._size + self._at[0]
+            return (len(self._segments) - 1) * self._size + self._at[1]
 
     def rewind(self, acked: int) -> None:
         """Read again from the record after `acked`."""
         with self._lock:
             holding = [segment for segment in self._segments if segment.first <= acked + 1]
             segment = holding[-1] if holding else self._segments[0]
-        self._read_in, self._read_at, self._read_seq = segment, _TITLE_SIZE, segment.first - 1
-        for frame in wire.frames(segment.map, _TITLE_SIZE, self._end_of(segment)):
+        self._read_from(segment)
+        for frame in wire.frames(segment.map, _TITLE_SIZE, self._extent(segment)[0]):
             if frame.seq > acked:
                 break
             self._read_at, self._read_seq = frame.end, frame.seq
 
+    def _read_from(self, segment: Segment) -> None:
+        self._read_in, self._read_at, self._read_seq = segment, _TITLE_SIZE, segment.first - 1
+
     def read(self, most: int = wire.MAX_BATCH) -> Chunk | None:
         """The next frames not read yet, about `most` bytes of them."""
-        segment = self._read_in
-        end, last = self._extent(segment)
-        if self._read_at >= end:
-            following = self._after(segment)
+        end, last, following = self._extent(self._read_in)
+        while self._read_at >= end:
             if following is None:
                 return None
-            self._read_in, self._read_at = following, _TITLE_SIZE
-            return self.read(most)
+            self._read_from(following)
+            end, last, following = self._extent(following)
+        segment = self._read_in
         if end - self._read_at > most:
             end, last = self._boundary(segment, most)
         first, start = self._read_seq + 1, self._read_at
         self._read_at, self._read_seq = end, last
         return Chunk(first, last, segment.map[start:end])
 
-    def _extent(self, segment: Segment) -> tuple[int, int]:
+    def _extent(self, segment: Segment) -> tuple[int, int, Segment | None]:
+        """Where a segment ends, its last sequence number, and, where it is final, the next one."""
         with self._lock:
-            return self._at if segment is self._current else (segment.end, segment.last)
-
-    def _end_of(self, segment: Segment) -> int:
-        return self._extent(segment)[0]
-
-    def _after(self, segment: Segment) -> Segment | None:
-        with self._lock:
-            later = [other for other in self._segments if other.first > segment.last and other is not segment]
-            return later[0] if later and segment is not self._current else None
+            if segment is self._current:
+                return *self._at[1:], None
+            later = (other for other in self._segments if other.first > segment.last and other is not segment)
+            return segment.end, segment.last, next(later, None)
 
     def _boundary(self, segment: Segment, most: int) -> tuple[int, int]:
         at, seq, unpack = self._read_at, self._read_seq, wire.HEAD.unpack_from
@@ -305,14 +340,15 @@ class Spool:
             if following - self._read_at >= most:
                 return at, seq
 
-    def unannounced(self) -> dict[str, int]:
-        """What was dropped and not yet said so, by kind."""
+    def announce(self) -> None:
+        """No loss is silent: what was dropped becomes a record, as soon as there is room for every kind."""
         with self._lock:
-            return _difference(self._dropped, self._announced)
+            if not self._tight:
+                self._announce()
 
-    def announced(self, counts: dict[str, int]) -> None:
-        """These drops are now in a record of their own."""
-        with self._lock:
+    def _announce(self) -> None:
+        counts = _difference(self._dropped, self._announced)
+        if counts and self.append(wire.Kind.DROPPED, wire.pack((time.time(), counts))):
             for kind, count in counts.items():
                 self._announced[wire.Kind[kind.upper()]] += count
             self._state.census(self._dropped, self._announced)
@@ -329,11 +365,23 @@ class Spool:
         """Let go. With `remove` the folder goes too; without, an agent finds it and reads the rest."""
         if remove:
             shutil.rmtree(self.folder, ignore_errors=True)
+        else:
+            self._shrink()
         self._state.close()
+
+    def _shrink(self) -> None:
+        """Nobody knows for how long these files wait: they keep what is in them and no more."""
+        with self._lock:
+            held = [*self._segments, *([self._spare] if self._spare else [])]
+            for segment in held:
+                end = 0 if segment is self._spare else self._extent(segment)[0]
+                segment.map.close()  # first: a page behind the end of its file is SIGBUS
+                if segment.path is not None:
+                    os.truncate(segment.path, end)
 
     def abandon(self) -> None:
         """In a forked child: unmap the parent's pages. Its lock is the parent's alone, and stays."""
-        for segment in self._segments:
+        for segment in [*self._segments, *([self._spare] if self._spare else [])]:
             segment.map.close()
         self._state.close()
 

@@ -7,11 +7,13 @@ nobody answers. Only this thread touches the socket.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import sys
 import threading
 import time
+import weakref
 from typing import Any
 
 import zmq
@@ -25,7 +27,10 @@ BEAT = 1.0  # seconds between signs of life
 WINDOW = 16  # batches on their way: 2 MiB, and what a frozen agent holds of ours
 HELLO_AGAIN = 2.0  # seconds without an answer
 LOST = 10.0  # seconds of silence after which the endpoint is looked for anew
+STALLED = 3.0  # seconds that an agent which answers may leave a batch unacknowledged: its disk is full, say
+_GAP = 0.1  # seconds to let pass what else was sent behind a batch that got lost
 _TROUBLE = 1.0  # seconds between attempts after an error
+_LONGEST = 60.0  # seconds between attempts to start an agent that will not start
 
 
 class Transport:
@@ -36,15 +41,19 @@ class Transport:
         self._hello = hello
         self._given = given
         self._wakefd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        # only when nobody is left who could write to it: its number may by then be another file's
+        weakref.finalize(self, os.close, self._wakefd).atexit = False
         self.awake = False  # set by the first caller since the last sending; the others need no system call
         self._stopping = False
         self._progress = threading.Condition()
         self._flush_to = 0
         self._acked = 0
-        self._sent = 0
         self._batches: list[int] = []  # last sequence numbers of the batches on their way
+        self._window = WINDOW
+        self._hold_until = 0.0
         self._welcomed = False
-        self._heard = self._asked = self._beaten = 0.0
+        self._heard = self._asked = self._beaten = self._progressed = 0.0
+        self._failures = 0
         self._said: set[str] = set()
         spool.on_roll = self.wake
         self._thread = threading.Thread(target=self._run, name="rankside-transport", daemon=True)
@@ -75,7 +84,8 @@ class Transport:
         """End the thread; False where it did not end in time and still holds the spool."""
         self._stopping = True
         self.wake()
-        self._thread.join(seconds)
+        if self._thread.ident is not None:  # it could be started
+            self._thread.join(seconds)
         return not self._thread.is_alive()
 
     # -- the thread ----------------------------------------------------------------------------------
@@ -91,11 +101,12 @@ class Transport:
     def _connect_and_serve(self) -> None:
         target, may_start = endpoint.choose(self._given)
         if may_start and not endpoint.listens(target):
-            problem = endpoint.start_agent(target)
+            problem = endpoint.start_agent(target, give_up=lambda: self._stopping)
             if problem:
                 self._say(problem)
-                self._pause(_TROUBLE + random.random())
+                self._await_agent(target)
                 return
+        self._failures = 0
         context = zmq.Context()
         try:
             self._serve(_connected(context, target))
@@ -112,7 +123,7 @@ class Transport:
         send_at: float | None = None
         while not self._stopping:
             now = time.monotonic()
-            due = min(self._beaten + BEAT, send_at or now + BEAT)
+            due = min(self._beaten + BEAT, send_at or now + BEAT, self._hold_until or now + BEAT)
             ready = dict(poller.poll(max(0, int((due - now) * 1000) + 1)))
             now = time.monotonic()
             if self._wakefd in ready:
@@ -136,7 +147,11 @@ class Transport:
     def _send(self, socket: zmq.Socket[bytes]) -> None:
         self._spool.hurry = False
         self._spool.prepare()
-        while self._welcomed and len(self._batches) < WINDOW:
+        now = time.monotonic()
+        if now < self._hold_until:
+            return
+        self._hold_until = 0.0
+        while self._welcomed and len(self._batches) < self._window:
             chunk = self._spool.read()
             if chunk is None:
                 return
@@ -145,7 +160,8 @@ class Transport:
             except zmq.Again:
                 self._spool.rewind(chunk.first - 1)
                 return
-            self._sent = chunk.last
+            if not self._batches:
+                self._progressed = now
             self._batches.append(chunk.last)
 
     def _receive(self, socket: zmq.Socket[bytes]) -> None:
@@ -163,22 +179,32 @@ class Transport:
         """The agent holds all up to `last`: go on behind it. It says so again when a batch came too early."""
         welcome = wire.unpack(payload)
         self._spool.own(str(welcome["agent"]))
-        self._batches.clear()
         self._on_ack(_socket, wire.SEQ.pack(int(welcome["last"])))
+        self._go_back()
+        if not self._welcomed:
+            self._welcomed = True
+            self._window, self._hold_until = WINDOW, 0.0
+
+    def _go_back(self) -> None:
+        """Send again from the last acknowledged record: one batch, until the agent has taken it.
+
+        Not at once: what was on its way behind a refused batch is refused too, and each says so.
+        """
+        self._batches.clear()
         self._spool.rewind(self._acked)
-        self._sent = self._acked
-        self._welcomed = True
+        self._window, self._hold_until = 1, time.monotonic() + _GAP
 
     def _on_ack(self, _socket: zmq.Socket[bytes], payload: bytes) -> None:
         acked = wire.SEQ.unpack(payload)[0]
         self._batches = [last for last in self._batches if last > acked]
         if acked <= self._acked:
             return
+        self._window, self._hold_until, self._progressed = WINDOW, 0.0, self._heard
         with self._progress:
             self._acked = min(acked, self._spool.last)
             self._progress.notify_all()
         self._spool.free(self._acked)
-        self._announce_drops()
+        self._spool.announce()
 
     def _on_who(self, socket: zmq.Socket[bytes], _payload: bytes) -> None:
         """This agent is another than the one we spoke to."""
@@ -200,27 +226,27 @@ class Transport:
 
     def _beat(self, socket: zmq.Socket[bytes], now: float) -> None:
         self._beaten = now
-        self._announce_drops()
+        self._spool.announce()
         if self._welcomed:
             beat = {"dropped": self._spool.dropped(), "used": self._spool.used(), "last": self._spool.last}
             self._offer(socket, [Message.BEAT, wire.pack(beat)])
+            if self._batches and self._heard - self._progressed > STALLED:
+                self._go_back()
         elif now - self._asked > HELLO_AGAIN:
             self._ask(socket)
 
-    def _announce_drops(self) -> None:
-        """No loss is silent: what was dropped becomes a record, as soon as one fits."""
-        counts = self._spool.unannounced()
-        if counts and self._spool.has_room():
-            body = wire.pack((time.time(), counts))
-            if self._spool.append(wire.Kind.DROPPED, body):
-                self._spool.announced(counts)
-
     @staticmethod
     def _offer(socket: zmq.Socket[bytes], parts: list[bytes]) -> None:
-        try:
+        with contextlib.suppress(zmq.Again):  # a full queue to a frozen agent: the next beat tries again
             socket.send_multipart(parts, zmq.NOBLOCK)
-        except zmq.Again:
-            pass  # a full queue to a frozen agent: the next beat tries again
+
+    def _await_agent(self, target: str) -> None:
+        """It could not be started. Try ever more rarely: each attempt costs the node a second of a core."""
+        self._failures += 1
+        seconds = min(_TROUBLE * 2**self._failures, _LONGEST) * (0.5 + random.random() / 2)
+        deadline = time.monotonic() + seconds
+        while not self._stopping and time.monotonic() < deadline and not endpoint.listens(target):
+            self._pause(_TROUBLE)
 
     def _pause(self, seconds: float) -> None:
         deadline = time.monotonic() + seconds

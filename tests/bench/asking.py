@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import time
 
-from figures import Section, Value, median, spread
+from command import Took, columns, rankside, timed
+from figures import Section, median, spread
 from workplace import Agent, Workplace
 
 from rankside_agent.ask import ask
@@ -15,20 +14,18 @@ from rankside_agent.ask import ask
 def measure(place: Workplace, agent: Agent, rounds: int) -> Section:
     """Beside `rankside --version`, the start of the command alone."""
     notes = ["an agent with one living rank; round trip: connect, ask, answer, in a process that runs"]
-    section = Section("rankside status", notes, ("what", "ms", "rounds ms"))
+    section = Section("rankside status", notes, ("what", "ms", "CPU ms", "rounds ms"))
     trips = [_trip(agent) for _ in range(10 * rounds)]
-    whole: dict[str, list[float]] = {"--version": [], "status": []}
-    for _ in range(rounds):
+    whole: dict[str, list[Took]] = {"status": [], "--version": []}
+    for number in range(rounds + 1):
         for command, took in whole.items():
-            took.append(_command(place, agent, command))
-    section.rows.append(_row("round trip", trips))
-    section.rows.append(_row("rankside status, the whole command", whole["status"]))
-    section.rows.append(_row("rankside --version, for its start", whole["--version"]))
+            found, _ = timed(place, rankside(command), agent.environment)
+            if number:  # the first compiles
+                took.append(found)
+    section.rows.append({"what": "round trip", "ms": median(trips), "rounds ms": spread(trips)})
+    section.rows.append({"what": "rankside status, the whole command", **columns(whole["status"])})
+    section.rows.append({"what": "rankside --version, for its start", **columns(whole["--version"])})
     return section
-
-
-def _row(title: str, took: list[float]) -> dict[str, Value]:
-    return {"what": title, "ms": median(took), "rounds ms": spread(took)}
 
 
 def _trip(agent: Agent) -> float:
@@ -38,15 +35,3 @@ def _trip(agent: Agent) -> float:
     if not answer["runs"]:
         raise RuntimeError("the agent knows no run: an empty answer is no measure")
     return took
-
-
-def _command(place: Workplace, agent: Agent, command: str) -> float:
-    start = time.perf_counter()
-    subprocess.run(
-        [sys.executable, "-m", "rankside_agent", command],
-        stdout=subprocess.DEVNULL,
-        check=True,
-        env=place.environment(agent.environment),
-        cwd=place.disk,
-    )
-    return (time.perf_counter() - start) * 1000

@@ -67,8 +67,8 @@ def _agent(place: Workplace, quick: bool) -> Iterator[Section]:
     yield agent_side.measure(place, records=40_000 if quick else 200_000, rounds=1 if quick else 3)
 
 
-def _starts(_place: Workplace, quick: bool) -> Iterator[Section]:
-    yield starts.measure(7 if quick else 31)
+def _starts(place: Workplace, quick: bool) -> Iterator[Section]:
+    yield starts.measure(place, 5 if quick else 21)
 
 
 def _tail(place: Workplace, quick: bool) -> Iterator[Section]:

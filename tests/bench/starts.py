@@ -2,44 +2,35 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 
-from figures import Section, Value, median, spread
+from command import Took, columns, timed
+from figures import Section, median
 from workplace import Workplace
 
 _IMPORTS = {
-    "import zmq, msgpack": "import zmq, msgpack",
-    "import rankside": "import rankside",
-    "import rankside, zmq and msgpack being there": "import zmq, msgpack; start = clock(); import rankside",
-    "import logging": "import logging",
+    "nothing": "",
+    "zmq, msgpack": "import zmq, msgpack",
+    "rankside": "import rankside",
+    "numpy": "import numpy",
 }
-_CODE = "from time import perf_counter as clock; start = clock(); {}; print(clock() - start)"
+_BASE = "nothing"
 
 
-def measure(rounds: int) -> Section:
+def measure(place: Workplace, rounds: int) -> Section:
     """One new interpreter for each figure, in turns."""
-    notes = [f"median of {rounds} new interpreters each, in turns; measured inside, after Python's own start"]
-    section = Section("import time", notes, ("import", "ms", "x zmq, msgpack", "rounds ms"))
-    took: dict[str, list[float]] = {name: [] for name in _IMPORTS}
-    for _ in range(rounds):
+    notes = [
+        f"{rounds} new interpreters each, in turns, compiled before; whole processes, from start to end",
+        "more: milliseconds of CPU above an interpreter that imports nothing",
+    ]
+    section = Section("import time", notes, ("import", "more", "ms", "CPU ms", "rounds ms"))
+    took: dict[str, list[Took]] = {name: [] for name in _IMPORTS}
+    for number in range(rounds + 1):
         for name, statement in _IMPORTS.items():
-            took[name].append(_once(statement))
-    base = took["import zmq, msgpack"]
+            found, _ = timed(place, [sys.executable, "-c", statement])
+            if number:  # the first compiles
+                took[name].append(found)
     for name, found in took.items():
-        ratios = [mine / theirs for mine, theirs in zip(found, base, strict=True)]
-        row: dict[str, Value] = {"import": name, "ms": median(found), "x zmq, msgpack": median(ratios)}
-        section.rows.append({**row, "rounds ms": spread(found)})
+        more = [mine.cpu - base.cpu for mine, base in zip(found, took[_BASE], strict=True)]
+        section.rows.append({"import": name, "more": median(more), **columns(found)})
     return section
-
-
-def _once(statement: str) -> float:
-    done = subprocess.run(
-        [sys.executable, "-c", _CODE.format(statement)],
-        capture_output=True,
-        text=True,
-        check=True,
-        env=Workplace.environment(),
-        cwd="/",
-    )
-    return float(done.stdout) * 1000

@@ -19,8 +19,9 @@ from typing import IO
 
 from rankside.endpoint import listens
 
-# Names that would lead our processes to somebody else's agent, or make ranks of them.
-_FOREIGN = ("RANKSIDE_", "PRIMUS_", "RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "SLURM_", "OMPI_", "PMI")
+# Names that would lead our processes to somebody else's agent, make ranks of them, or slow their start.
+_OF_RANKS = ("RANKSIDE_", "PRIMUS_", "RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "SLURM_", "OMPI_", "PMI")
+_FOREIGN = (*_OF_RANKS, "PYTHONDONTWRITEBYTECODE", "PYTHONPROFILEIMPORTTIME")
 HERE = Path(__file__).resolve().parent
 _START = 30.0  # seconds for an agent to listen; one on a quiet machine
 _PATIENCE = 10.0  # seconds a process may take to end when asked
@@ -104,11 +105,11 @@ class Workplace:
         self._running.append(process)
         return process
 
-    @staticmethod
-    def environment(more: dict[str, str] | None = None) -> dict[str, str]:
+    def environment(self, more: dict[str, str] | None = None) -> dict[str, str]:
         """This process's own, without what belongs to a rank or names an agent."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith(_FOREIGN)}
-        return {**kept, "OMP_NUM_THREADS": "1", **(more or {})}
+        compiled = {"PYTHONPYCACHEPREFIX": str(self.disk / "pycache")}  # as installed, not compiled each time
+        return {**kept, **compiled, "OMP_NUM_THREADS": "1", **(more or {})}
 
     def agent(self, name: str) -> Agent:
         """Start one and wait until it listens."""

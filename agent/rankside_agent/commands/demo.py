@@ -35,11 +35,13 @@ _SHOWING = 1.0  # seconds for the tail to show what is in the files
 
 def demo(
     folder: Annotated[
-        str, typer.Option("--dir", help="For all files; again there is a second attempt.")
+        str, typer.Option("--dir", help="For all files [default: rankside-demo]. Again there: attempt 2.")
     ] = "",
     ranks: Annotated[int, typer.Option(min=1, max=16, help="Processes that train.")] = 4,
     steps: Annotated[int, typer.Option(min=10, max=100_000, help="Training steps.")] = 800,
-    keep: Annotated[bool, typer.Option(help="Keep the files, by default in ./rankside-demo.")] = True,
+    keep: Annotated[
+        bool, typer.Option(help="Without, files go to a temporary folder, removed if all is well.")
+    ] = True,
 ) -> None:
     """Train a small GPT on this machine's CPUs, watched by rankside, and check all that was written.
 
@@ -52,18 +54,18 @@ def demo(
         fail(_how_to_install(missing), 2)
     if folder and not keep:
         fail("--no-keep uses a folder of its own and cannot go with --dir", 2)
+    path = Path(folder or "rankside-demo").absolute() if keep else Path(tempfile.mkdtemp(prefix="rankside-"))
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _leave)
-    path = Path(folder or "rankside-demo").absolute() if keep else Path(tempfile.mkdtemp(prefix="rankside-"))
     try:
         findings = _perform(path, ranks, steps)
-        _tell(path, findings, keep)
     except KeyboardInterrupt:
-        fail("stopped; nothing is left running", 130)
-    finally:
-        if not keep:
-            shutil.rmtree(path, ignore_errors=True)
-    raise typer.Exit(any(finding.problem for finding in findings))
+        fail("demo: stopped; nothing is left running", 130)
+    bad = any(finding.problem for finding in findings)
+    _tell(path, findings, with_places=keep or bad)
+    if not keep and not bad:
+        shutil.rmtree(path, ignore_errors=True)
+    raise typer.Exit(bad)
 
 
 def _how_to_install(missing: list[str]) -> str:
@@ -84,11 +86,11 @@ def _perform(path: Path, ranks: int, steps: int) -> list[Finding]:
     from rankside_agent.demo.check import check, records_before
     from rankside_agent.demo.stage import Stage, StageError
 
-    path.mkdir(parents=True, exist_ok=True)
-    accounts = path / "accounts"
+    root, accounts = _exp_root(path), path / "accounts"
     with _alone(path):
+        root.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(accounts, ignore_errors=True)  # those of the attempt before would be taken for ours
-        before = records_before(_exp_root(path))
+        before = records_before(root)
         try:
             with Stage(path) as stage:
                 _train(stage, ranks, steps, accounts)
@@ -117,7 +119,12 @@ def _train(stage: Stage, ranks: int, steps: int, accounts: Path) -> None:
 @contextmanager
 def _alone(path: Path) -> Iterator[None]:
     """Two demos in one folder would each count the other's lines."""
-    with open(path / ".lock", "w", encoding="utf-8") as lock:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        lock = open(path / ".lock", "w", encoding="utf-8")  # noqa: SIM115  open for as long as the demo runs
+    except OSError as error:
+        fail(f"demo: {path} cannot be used, name another folder with --dir: {error.strerror}", 2)
+    with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -129,7 +136,7 @@ def _exp_root(path: Path) -> Path:
     return Path(find_place(EXPERIMENT, None, path, None, None, {}).exp_root)
 
 
-def _tell(path: Path, findings: list[Finding], keep: bool) -> None:
+def _tell(path: Path, findings: list[Finding], with_places: bool) -> None:
     """The check as a table, then where things are and how to look at them."""
     from rich.console import Console
     from rich.table import Table
@@ -145,7 +152,7 @@ def _tell(path: Path, findings: list[Finding], keep: bool) -> None:
     console.print()
     console.print(table)
     console.print()
-    for line in _places(path) if keep else ():
+    for line in _places(path) if with_places else ():
         console.print(Text(line), soft_wrap=True)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import signal
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -89,10 +90,14 @@ def tail(
     try:
         _perform(job, follow, places)
     except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # an impatient second one would print a traceback
         raise typer.Exit(0) from None
     except BrokenPipeError:
         screen.give_up()
         raise typer.Exit(0) from None
+    except OSError as error:
+        screen.give_up()
+        fail(f"tail: {error}", 1)
 
 
 def _perform(job: session.Job, follow: bool, places: list[Path]) -> None:
@@ -103,7 +108,7 @@ def _perform(job: session.Job, follow: bool, places: list[Path]) -> None:
     if follow:
         if not logs:
             job.say(f"{_why_nothing(job, places)}; waiting for it")
-        session.follow(job, families)
+        session.follow(job, logs, families)
 
 
 def _parsed(option: str, parse: Callable[[str], T], text: str) -> T | None:

@@ -22,7 +22,7 @@ import psutil
 # Names that would point our own agent, or our ranks, at somebody else's.
 _FOREIGN = ("RANKSIDE_", "PRIMUS_", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_")
 _LASTING = ("agent", "tail")  # what nothing but we may end
-_PATIENCE = 10.0  # seconds a process may take to end when asked; torchrun gives its ranks a while
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _LONGEST_SOCKET = 100  # bytes; the system's limit is 107
 
 
@@ -33,8 +33,10 @@ class StageError(RuntimeError):
 class Stage:
     """Starts processes and ends them, last first. A context manager."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, patience: float = 15.0) -> None:
+        """`patience`: seconds a process may take to end when asked; the agent writes what it still holds."""
         self.folder = folder
+        self._patience = patience
         self.short = _short_folder()
         self.endpoint = f"ipc://{self.short}/agent.sock"
         self.state = self.short / "state"
@@ -46,13 +48,13 @@ class Stage:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        before = signal.signal(
-            signal.SIGINT, signal.SIG_IGN
-        )  # a second Ctrl-C would leave half of them running
+        # A second Ctrl-C would leave half of them running; what is done here has its deadlines.
+        before = {number: signal.signal(number, signal.SIG_IGN) for number in _SIGNALS}
         while self._running:
             self.end(self._running[-1][0])
         shutil.rmtree(self.short, ignore_errors=True)
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
     def start(self, name: str, *arguments: str, shown: bool = False) -> None:
         """`python -m` with these arguments; what it prints goes to `{name}.log`, or to the terminal."""
@@ -77,6 +79,7 @@ class Stage:
             "RANKSIDE_ENDPOINT": self.endpoint,
             "RANKSIDE_STATE_DIR": str(self.state),
             "RANKSIDE_SPOOL_DIR": str(self.short / "spool"),
+            "TMPDIR": str(self.short),  # torchrun leaves folders behind
             "OMP_NUM_THREADS": "1",  # torchrun would set it, with ten lines of warning
         }
 
@@ -103,8 +106,8 @@ class Stage:
         if self.ended(name) != 0:
             raise StageError(f"{name} ended with status {self.ended(name)}{self.log_end(name)}")
 
-    def log_end(self, name: str, lines: int = 30) -> str:
-        """The last lines of a process's log, for a message."""
+    def log_end(self, name: str, lines: int = 60) -> str:
+        """The last lines of a process's log, for a message: torchrun's own words after a failure are long."""
         path = self.folder / f"{name}.log"
         if not path.exists():
             return ""
@@ -114,7 +117,7 @@ class Stage:
     def _agent_state(self) -> str:
         """What it answers, and the end of its log."""
         command = [sys.executable, "-m", "rankside_agent", "status", f"--endpoint={self.endpoint}"]
-        asked = subprocess.run(command, check=False, capture_output=True, text=True, timeout=3 * _PATIENCE)
+        asked = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
         return f"{self.log_end('agent')}\n{asked.stdout}{asked.stderr}"
 
     def end(self, name: str) -> None:
@@ -123,11 +126,11 @@ class Stage:
         family = _family(process)
         process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(_PATIENCE)
+            process.wait(self._patience)
         for member in family:
             with contextlib.suppress(psutil.NoSuchProcess):
                 member.kill()
-        process.wait(_PATIENCE)
+        process.wait(self._patience)
         self._running.remove((name, process))
 
 

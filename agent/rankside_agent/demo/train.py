@@ -49,7 +49,8 @@ def main() -> None:
     ) as mon:
         mon.capture_logging()
         mon.params(vars(args))
-        meet = "env://" if dist.is_torchelastic_launched() else "tcp://127.0.0.1:0"  # plain `python train.py` too
+        # Without torchrun, as plain `python train.py`, it is a world of one.
+        meet = "env://" if dist.is_torchelastic_launched() else "tcp://127.0.0.1:0"
         dist.init_process_group("gloo", init_method=meet, rank=RANK, world_size=WORLD_SIZE)
         train(args)
         dist.destroy_process_group()
@@ -67,8 +68,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--heads", type=int, default=4)
     parser.add_argument("--lr", type=float, default=0.006)
     parser.add_argument("--clip", type=float, default=1.0, help="longest gradient")
-    parser.add_argument("--log-interval", type=int, default=50)
-    parser.add_argument("--eval-interval", type=int, default=100)
+    parser.add_argument("--log-interval", type=int, default=100)
+    parser.add_argument("--eval-interval", type=int, default=200)
     parser.add_argument("--save-interval", type=int, default=400)
     return parser.parse_args()
 
@@ -104,10 +105,7 @@ def train(args: argparse.Namespace) -> None:
         if step % args.eval_interval == 0 or step == args.steps:
             mon.metrics({"held-out loss": held_out_loss(model.module, shard)}, step=step)
         if RANK == 0 and (step % args.save_interval == 0 or step == args.steps):
-            path = Path(mon.exp_root, "checkpoints", f"step-{step}.pt")
-            path.parent.mkdir(parents=True, exist_ok=True)
-            torch.save(model.module.state_dict(), path)
-            mon.event("checkpoint", path=path, step=step)
+            save(model.module, step)
 
 
 def warm_then_cosine(progress: float) -> float:
@@ -131,6 +129,14 @@ def held_out_loss(model: nn.Module, shard: Shard) -> float:
         loss = model(shard.held_out_batch(32)).item()
     logger.info("held-out loss {:.3f}", loss)
     return float(loss)
+
+
+def save(model: nn.Module, step: int) -> None:
+    mon = rankside.current()
+    path = Path(mon.exp_root, "checkpoints", f"step-{step}.pt")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    torch.save(model.state_dict(), path)
+    mon.event("checkpoint", path=path, step=step)
 
 
 class Shard:

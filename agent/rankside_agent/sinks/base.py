@@ -38,7 +38,7 @@ class Counts:
 
     delivered: int = 0  # records of the rank that is forwarded
     skipped: int = 0  # records of other ranks, or of no interest to a tracker
-    failed: int = 0  # records nobody can read
+    failed: int = 0  # records nobody can read: damaged, or gone with a part of the journal
     points: int = 0  # scalars and texts that the tracker got
     refused: int = 0  # values that are no number, or that the tracker never takes
     superseded: int = 0  # scalars and texts of a step that a later attempt had already begun again

@@ -23,8 +23,7 @@ class Mark:
     """What belongs together: a place in the journal, and everything that is true exactly there."""
 
     position: Position = field(default=Position(0, 0))
-    read: int = 0  # records of the journal before it; tells, too, whether it is still the same journal
-    taken: Mapping[str, int] = field(default_factory=dict)  # last record of each channel
+    read: int = 0  # records of the journal before it
     counts: Counts = field(default_factory=Counts)
     private: Mapping[str, Any] = field(default_factory=dict)  # the sink's
 
@@ -37,7 +36,6 @@ class Cursor:
     mark: Mark = field(default_factory=Mark)
     state: str = "starting"
     failures: int = 0  # calls of the tracker that failed, in this run; a failure delays points and loses none
-    lost_segments: int = 0  # of the journal: gone or damaged before they were read
     last_error: str = ""
     last_time: float | None = None  # wall time of the last delivery
     next_try: float | None = None  # wall time
@@ -50,7 +48,6 @@ class Cursor:
         try:
             cursor.mark = _mark(found)
             cursor.failures = int(found.get("failures", 0))
-            cursor.lost_segments = int(found.get("lost_segments", 0))
             cursor.last_error = str(found.get("last_error", ""))
             cursor.last_time = found.get("last_time")
         except (AttributeError, KeyError, TypeError, ValueError):
@@ -65,14 +62,12 @@ class Cursor:
             "pid": os.getpid(),
             "updated": time.time(),
             "failures": self.failures,
-            "lost_segments": self.lost_segments,
             "last_error": self.last_error,
             "last_time": self.last_time,
             "next_try": self.next_try,
             "read": mark.read,
             **asdict(mark.counts),
             "position": list(mark.position),
-            "taken": dict(mark.taken),
             "private": dict(mark.private),
         }
         files.replace_json(self.path, value)
@@ -83,7 +78,6 @@ def _mark(found: Any) -> Mark:
     return Mark(
         Position(int(segment), int(offset)),
         int(found["read"]),
-        {str(channel): int(seq) for channel, seq in found["taken"].items()},
         Counts(**{each.name: int(found.get(each.name, 0)) for each in fields(Counts)}),
         dict(found["private"]),
     )

@@ -104,7 +104,11 @@ class EventFile:
     def flush(self) -> None:
         """Bring all to the disk. Raises OSError, also when the file was deleted or replaced by others."""
         self.write()
-        os.fdatasync(self._fd)  # file servers tell of a full disk or quota only here
+        try:
+            os.fdatasync(self._fd)  # file servers tell of a full disk or quota only here
+        except OSError as error:
+            if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # file systems that cannot do it at all
+                raise
         mine, there = os.fstat(self._fd), os.stat(self.path)
         if (mine.st_dev, mine.st_ino) != (there.st_dev, there.st_ino):
             raise OSError(errno.ESTALE, "replaced beneath its writer", str(self.path))

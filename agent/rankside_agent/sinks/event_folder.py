@@ -12,7 +12,7 @@ import logging
 import os
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -82,12 +82,13 @@ class EventFolder:
         return {"file": self._at[0], "size": self._at[1]}
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Let go of the files."""
+        self._left.close()
         if self._file is not None:
             self._file.close()
             self._file = None
 
-    def _leftover(self, name: str, size: int) -> Iterator[_Left]:
+    def _leftover(self, name: str, size: int) -> Generator[_Left, None, None]:
         """The events behind the checkpoint: the rest of its file, then the files begun after it."""
         mine = sorted(each for each in self._names() if each.endswith(self._ending) and each >= name)
         for each in mine:

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from rankside.identity import safe_name
 from rankside_agent.sinks import event_protos
 from rankside_agent.sinks.base import Counts
 from rankside_agent.sinks.event_folder import EventFolder
@@ -83,7 +84,7 @@ class EventRun:
         if source.attempt <= self._attempt:
             return
         self._release()
-        self._events.name_parts = f".rank-{source.label[:64]}.attempt-{source.attempt}".replace("/", "-")
+        self._events.name_parts = f".rank-{safe_name(source.label)[:64]}.attempt-{source.attempt}"
         self._events.begin_file()
         self._open = source.attempt > 1
         self._attempt = source.attempt

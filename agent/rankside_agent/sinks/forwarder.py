@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from rankside_agent import files
-from rankside_agent.journal import Position, Reader
+from rankside_agent.journal import Reader
 from rankside_agent.sinks import cursor_path, load
 from rankside_agent.sinks.base import Counts, Run, Sink
 from rankside_agent.sinks.cursor import Cursor, Mark
@@ -57,12 +57,14 @@ class Forwarder:
         self._sink: Sink | None = None
         self._reader: Reader | None = None
         self._counts = Counts()
-        self._points = Points({}, self._counts)
+        self._points: Points | None = None
         self._unflushed = 0  # bytes of entries since the last flush
+        self._lost = 0  # records that this reader has missed
         self._flushed = self._next_try = float("-inf")
         self._idle = SHORTEST_IDLE
         self._delay = FIRST_DELAY
         self._in_row = 0  # failures since the last success
+        self._trouble: tuple[type[Exception], int | None] | None = None  # what was told of last
         self._saved_at = float("-inf")
         self._unsaved = False
         self._hurried = False
@@ -91,10 +93,10 @@ class Forwarder:
 
     def _forward(self) -> bool:
         """One round; whether it moved anything. Raises whatever the tracker raises."""
-        sink, reader = self._opened()
+        sink, reader, points = self._opened()
         entries = reader.read(READ_BYTES)
         for entry in entries:
-            for point in self._points.of(entry):
+            for point in points.of(entry):
                 sink.write(point)
             self._unflushed += len(entry.payload)
         if self._unflushed and (self._unflushed >= FLUSH_BYTES or self._until_flush() <= 0):
@@ -102,38 +104,46 @@ class Forwarder:
         self.drained = not entries and not self._unflushed
         return bool(entries)
 
-    def _opened(self) -> tuple[Sink, Reader]:
-        if self._sink is None or self._reader is None:
+    def _opened(self) -> tuple[Sink, Reader, Points]:
+        if self._sink is None or self._reader is None or self._points is None:
             mark = self.cursor.mark
-            self._reader = _reader(self._journal, mark)
+            self._reader = Reader(self._journal, mark.position)
             self._counts = replace(mark.counts)
-            self._points = Points(mark.taken, self._counts)
-            self._sink = self._make(self.name)(self.run, mark.private, self._counts)
-            self._unflushed = 0
+            sink_class = self._make(self.name)
+            self._points = Points(self._counts, sink_class.wanted)
+            self._sink = sink_class(self.run, mark.private, self._counts)
+            self._unflushed = self._lost = 0
             self.cursor.state, self.cursor.next_try = "running", None
             self._save()
-        return self._sink, self._reader
+        return self._sink, self._reader, self._points
 
     def _checkpoint(self, sink: Sink, reader: Reader) -> None:
         sink.flush()
         self._unflushed = 0
         self._flushed = self.succeeded_at = time.monotonic()
+        self._note_losses(reader)
         if sink.settled:
-            counts, taken = replace(self._counts), dict(self._points.taken)
-            self.cursor.mark = Mark(reader.position, reader.state.records, taken, counts, sink.state())
-        if reader.skipped > self.cursor.lost_segments:
-            self.cursor.lost_segments = reader.skipped
-            log.error("%d segments of the journal are gone or damaged; their points are lost", reader.skipped)
+            counts, read = replace(self._counts), reader.state.records
+            self.cursor.mark = Mark(reader.position, read, counts, sink.state())
         if self._in_row:
             log.info("delivering again, after %d failures; nothing was lost", self._in_row)
-        self._in_row, self._delay = 0, FIRST_DELAY
+        self._in_row, self._delay, self._trouble = 0, FIRST_DELAY, None
         self.cursor.last_time = time.time()
         self._save()
 
+    def _note_losses(self, reader: Reader) -> None:
+        if reader.lost > self._lost:
+            log.error("%d records are lost: the journal is damaged or cut", reader.lost - self._lost)
+            self._counts.failed += reader.lost - self._lost
+            self._lost = reader.lost
+
     def _failed(self, error: Exception) -> float:
-        text = f"{type(error).__name__}: {error}"
-        if not self._in_row or text != self.cursor.last_error:
-            log.warning("%s takes nothing now, trying again: %s", self.name, text, exc_info=error)
+        text = f"{type(error).__name__}: {error}"[:1000]
+        kind = (type(error), getattr(error, "errno", None))  # the text may name another file each time
+        if kind != self._trouble:
+            known = isinstance(error, OSError)
+            log.warning("%s takes nothing now, trying again: %s", self.name, text, exc_info=not known)
+        self._trouble = kind
         self._let_go()
         longest = FIRST_DELAY if self._hurried else LONGEST_DELAY
         delay = min(self._delay, longest) * (0.75 + 0.5 * self._jitter())  # many nodes must not come in step
@@ -141,7 +151,7 @@ class Forwarder:
         self._next_try = time.monotonic() + delay
         self._in_row += 1
         self.cursor.failures += 1
-        self.cursor.state, self.cursor.last_error = "waiting", text[:1000]
+        self.cursor.state, self.cursor.last_error = "waiting", text
         self.cursor.next_try = time.time() + delay
         self._save()
         return delay
@@ -181,20 +191,6 @@ class Forwarder:
                 os.utime(self.cursor.path)  # for the supervisor: no hang
         else:
             self._unsaved = False
-
-
-def _reader(journal: Path, mark: Mark) -> Reader:
-    """At the mark; at the start of its segment where the journal is no longer the one that was marked.
-
-    A machine that lost power may have lost the journal's end. What follows then comes again from further
-    back, and `Mark.taken` keeps it from being delivered twice.
-    """
-    reader = Reader(journal, mark.position)
-    if not mark.position.segment or (reader.position, reader.state.records) == (mark.position, mark.read):
-        return reader
-    log.warning("the journal has changed behind %s; reading that segment again", mark.position)
-    reader.close()
-    return Reader(journal, Position(mark.position.segment, 0))
 
 
 def _run(run_dir: Path) -> Run:

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from rankside_agent.sinks.base import Counts
 
 _LATEST = 1e11  # seconds, about the year 5138; a time beyond it is noise
-_MOST_TAKEN = 64  # channels whose last record is remembered; a run has one a start
 
 
 @dataclass(frozen=True)
@@ -71,19 +70,23 @@ Point: TypeAlias = Scalars | Params | Notice | End
 
 
 class Points:
-    """Turns entries into points. `taken`, the last record of each channel, is stored with the position."""
+    """Turns entries into points, and counts every record.
 
-    def __init__(self, taken: Mapping[str, int], counts: Counts) -> None:
-        self.taken = dict(taken)
+    `wanted` is the sink's: an attempt whose parameters do not ask for the tracker does not get it.
+    """
+
+    def __init__(self, counts: Counts, wanted: Callable[[Mapping[str, Any]], bool]) -> None:
         self._counts = counts
+        self._wanted = wanted
         self._sources: dict[int, tuple[dict[str, Any], Source | None]] = {}
 
     def of(self, entry: Entry) -> Iterator[Point]:
-        """The points of one entry; every record is counted."""
+        """The points of one entry."""
         if entry.type == EntryType.BATCH:
             yield from self._batch(entry)
         elif entry.type == EntryType.END:
             source = self._source(entry)
+            self._sources.pop(entry.channel, None)  # seldom comes back, and is then found again
             if source is not None:
                 ended = entry.value()
                 yield End(source, _time(ended.get("time"), source), str(ended.get("status", "")))
@@ -93,12 +96,8 @@ class Points:
         if source is None:
             self._counts.skipped += entry.records()
             return
-        last = self.taken.get(source.channel, 0)
-        for seq, kind, packed in entry.frames():
-            if seq > last:  # else it was delivered: the journal lost its end and is read from further back
-                yield from self._record(source, kind, packed)
-                last = seq
-        self._remember(source.channel, last)
+        for _, kind, packed in entry.frames():
+            yield from self._record(source, kind, packed)
 
     def _record(self, source: Source, kind: int, packed: bytes) -> Iterator[Point]:
         make = _MAKERS.get(kind)
@@ -118,14 +117,10 @@ class Points:
         info, source = self._sources.get(entry.channel, ({}, None))
         if info is not entry.info:
             source = source_of(entry.info)
+            if source is not None and not self._wanted(source.config):
+                source = None
             self._sources[entry.channel] = entry.info, source
         return source
-
-    def _remember(self, channel: str, seq: int) -> None:
-        self.taken.pop(channel, None)
-        self.taken[channel] = seq  # the newest last
-        while len(self.taken) > _MOST_TAKEN:
-            del self.taken[next(iter(self.taken))]
 
 
 def source_of(info: Mapping[str, Any]) -> Source | None:

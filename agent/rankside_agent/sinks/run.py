@@ -45,6 +45,8 @@ def main(arguments: list[str]) -> int:
         if lock is None:
             log.warning("another process of %s has had this run for %.0f s", name, LOCK_SECONDS)
             return BUSY
+        for torn in (run_dir / "sinks").glob(f".{name}.json.*.new"):  # of a process killed in mid-write
+            torn.unlink(missing_ok=True)
         return serve(Forwarder(run_dir, name), Stdin())
     except (OSError, ValueError) as error:
         log.error("%s: %s", run_dir, error)  # noqa: TRY400  the place says it; a traceback adds nothing

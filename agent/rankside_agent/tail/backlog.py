@@ -14,6 +14,7 @@ from rankside_agent.tail.fold import SPAN, Fold, alone
 from rankside_agent.tail.merge import merged, newest_first
 from rankside_agent.tail.names import Position
 from rankside_agent.tail.record import Record, weight
+from rankside_agent.tail.search import wanted_backward
 
 _BUDGET = 1 << 26  # bytes of records kept
 _AROUND = 4096  # records that are searched at most for the other ranks of the oldest fold
@@ -35,7 +36,7 @@ class Backlog:
         self._families = families
         self._wanted = wanted
         self._newest = newest_first(
-            self._wanted_of(family, stop)
+            wanted_backward(family, wanted, stop)
             for family, stop in zip(families, stops or [START] * len(families), strict=True)
         )
         self._starts: list[Position | None] = [None] * len(families)
@@ -94,6 +95,3 @@ class Backlog:
             self._kept = None
         if self._kept is not None:
             self._kept[number].append(record)
-
-    def _wanted_of(self, family: Family, stop: Position) -> Iterator[tuple[Position, Record]]:
-        return (found for found in family.backward(stop) if self._wanted(found[1]))

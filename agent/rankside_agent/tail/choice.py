@@ -12,7 +12,7 @@ class Question(NamedTuple):
     """What of a question bears on the choice."""
 
     level: int = 0
-    some_ranks: bool = False  # rather than all
+    some_ranks: bool = False  # and not all that are there
 
 
 class Rule(NamedTuple):

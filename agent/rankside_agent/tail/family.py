@@ -9,7 +9,7 @@ from rankside_agent.tail import assembly, lines
 from rankside_agent.tail.lines import CHUNK, Cutter
 from rankside_agent.tail.log import Log
 from rankside_agent.tail.names import LIVE, Order, Position
-from rankside_agent.tail.piece import Piece, Plain
+from rankside_agent.tail.piece import Piece
 from rankside_agent.tail.record import Record
 
 START = Position(("", 0), 0)
@@ -34,9 +34,14 @@ class Family:
         """The files, oldest first."""
         return [*self.older, LIVE] if self.live else self.older
 
-    def backward(self, stop: Position = START) -> Iterator[tuple[Position, Record]]:
-        """The records from the end back to `stop`, newest first; the files are read only as far as asked."""
-        return assembly.backward(self._lines_backward(stop), self.log.kind)
+    def backward(
+        self, stop: Position = START, before: Position | None = None
+    ) -> Iterator[tuple[Position, Record]]:
+        """The records from the end, or those before a position, back to `stop`, newest first.
+
+        The files are read only as far as records are taken.
+        """
+        return assembly.backward(self._lines_backward(stop, before), self.log.kind)
 
     def forward(self, start: Position = START) -> Iterator[Record]:
         """The records from `start` to the end."""
@@ -45,13 +50,13 @@ class Family:
     def open(self, order: Order) -> tuple[Piece, int] | None:
         """A file and how much of it counts; None, and a word about it, when it cannot be read."""
         if order == LIVE and self.live:
-            return _Lent(self.live), self.end
+            return _Guarded(self.live, self.log, lent=True), self.end
         try:
             piece = self.log.open(order)
         except OSError as error:
-            self.log.say(f"{self.log}: a rotated file cannot be read: {error}")
+            self.log.say(f"{self.log}: a rotated file cannot be read: {error.strerror or error}")
             return None
-        return None if piece is None else (piece, piece.size())
+        return None if piece is None else (_Guarded(piece, self.log), piece.size())
 
     def peek(self, order: Order) -> lines.Read:
         """Read at the beginning of a file, cheap for packed ones too; nothing where it cannot be read."""
@@ -68,38 +73,57 @@ class Family:
         if self.live:
             self.live.close()
 
-    def _lines_backward(self, stop: Position) -> Iterator[tuple[Position, bytes]]:
+    def pieces_backward(
+        self, stop: Position = START, before: Position | None = None
+    ) -> Iterator[tuple[Order, Piece, int]]:
+        """The files between two positions, newest first, each with where what counts of it ends."""
         for order in reversed(self.orders):
-            if order < stop.order or not (opened := self.open(order)):
+            if order < stop.order or (before and order > before.order) or not (opened := self.open(order)):
                 continue
             with closing(opened[0]) as piece:
-                for offset, line in lines.backward(piece.read, opened[1]):
-                    if (order, offset) < stop:
-                        return
-                    yield Position(order, offset), line
+                yield order, piece, before.offset if before and order == before.order else opened[1]
+
+    def _lines_backward(self, stop: Position, before: Position | None) -> Iterator[tuple[Position, bytes]]:
+        for order, piece, end in self.pieces_backward(stop, before):
+            for offset, line in lines.backward(piece.read, end):
+                if (order, offset) < stop:
+                    return
+                yield Position(order, offset), line
 
     def _lines_forward(self, start: Position) -> Iterator[bytes]:
         for order in self.orders:
             if order < start.order or not (opened := self.open(order)):
                 continue
             with closing(opened[0]) as piece:
-                yield from _cut(piece, start.offset if order == start.order else 0, opened[1])
+                yield from cut(piece, start.offset if order == start.order else 0, opened[1])
 
 
-class _Lent:
-    """The live file, for use by somebody who closes what he was given."""
-
-    def __init__(self, piece: Plain) -> None:
-        self.read, self.size = piece.read, piece.size
-
-    def close(self) -> None:
-        pass
-
-
-def _cut(piece: Piece, offset: int, end: int) -> Iterator[bytes]:
+def cut(piece: Piece, offset: int, end: int) -> Iterator[bytes]:
+    """The lines between two offsets; the last one as it is."""
     cutter = Cutter()
     while data := piece.read(offset, min(CHUNK, end - offset)):
         offset += len(data)
         yield from cutter.feed(data)
     if cutter.waits:
         yield cutter.rest()
+
+
+class _Guarded:
+    """A file whose faults end it, with a word, and not the reading of all other files."""
+
+    def __init__(self, piece: Piece, log: Log, *, lent: bool = False) -> None:
+        self._piece = piece
+        self._log = log
+        self._lent = lent
+        self.size = piece.size
+
+    def read(self, offset: int, count: int) -> bytes:
+        try:
+            return self._piece.read(offset, count)
+        except OSError as error:
+            self._log.say(f"{self._log} cannot be read further: {error.strerror or error}")
+            return b""
+
+    def close(self) -> None:
+        if not self._lent:
+            self._piece.close()

@@ -53,16 +53,13 @@ class Cutter:
         self._part += part[: LIMIT - len(self._part)]
 
 
-def backward(read: Read, end: int) -> Iterator[tuple[int, bytes]]:
+def backward(read: Read, end: int, block: int = _FIRST) -> Iterator[tuple[int, bytes]]:
     """Each line before `end` with its offset, the newest first, read in blocks from the end."""
     if end <= 0:
         return
     stop = end - (read(end - 1, 1) == b"\n")
-    here, block, held = (
-        stop,
-        _FIRST,
-        b"",
-    )  # held: the line that ends at `stop`, as far as known from `here` on
+    here = stop
+    held = b""  # the line that ends at `stop`, as far as it is known from `here` on
     while here > 0:
         size = min(block, here)
         here, block = here - size, min(2 * block, CHUNK)
@@ -77,16 +74,16 @@ def backward(read: Read, end: int) -> Iterator[tuple[int, bytes]]:
     yield 0, _clip(held, stop)
 
 
-def beginnings(read: Read, offset: int, end: int) -> Iterator[tuple[int, bytes]]:
+def beginnings(read: Read, offset: int, end: int, block: int = _BLOCK) -> Iterator[tuple[int, bytes]]:
     """Each line between two offsets with its own; of a line longer than a block only the beginning."""
-    while data := read(offset, min(_BLOCK, end - offset)):
+    while data := read(offset, min(block, end - offset)):
         *whole, rest = data.split(b"\n")
         for line in whole:
             yield offset, line
             offset += len(line) + 1
         if not whole or offset + len(rest) >= end:
             yield offset, rest
-            offset = _next_line(read, offset + len(rest), end)
+            offset = next_line(read, offset + len(rest), end)
 
 
 def whole_until(read: Read, end: int) -> int:
@@ -101,7 +98,8 @@ def whole_until(read: Read, end: int) -> int:
     return 0
 
 
-def _next_line(read: Read, offset: int, end: int) -> int:
+def next_line(read: Read, offset: int, end: int) -> int:
+    """The offset after the first newline from `offset` on, or `end`."""
     while data := read(offset, min(CHUNK, end - offset)):
         found = data.find(b"\n")
         if found >= 0:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from rankside_agent.tail.lines import CHUNK
 from rankside_agent.tail.names import LIVE, Order
 from rankside_agent.tail.piece import Packed, Piece, Plain, packed_size, unpack_beginning
 
-_TRIES = 5
+_HEAD = 256  # bytes that tell one packed file from another; every line begins with its time
 _ONE_READ = 100  # entries that one read of a folder gives at least, be the names as long as they may
 
 T = TypeVar("T")
@@ -92,23 +91,24 @@ class Log:
         return bool(self._either(order, plain, packed))
 
     def snapshot(self) -> tuple[Plain | None, list[Order]]:
-        """The live file and all that were rotated before it, as of one instant.
-
-        A rotation may happen between opening and listing, so what was opened must be live after the list.
-        """
-        for _ in range(_TRIES):
-            live = self.open_live()
-            try:
-                older = self.siblings()
-                if live is None or self.is_live(live):
-                    return live, older
-            except OSError:
-                if live is not None:
-                    live.close()
-                raise
+        """The live file and all that were rotated before, as of the moment of opening. Raises OSError."""
+        live = self.open_live()
+        if live is None:
+            return None, self.siblings()
+        try:
+            older = self.siblings()
+            if not self.is_live(live):
+                # it was rotated since, and others after it: of a list that is sure to hold it, the older part
+                older = self._before(live, self.siblings())
+        except OSError:
             live.close()
-            time.sleep(0.001)
-        raise BlockingIOError(f"{self.folder} changes faster than it can be listed")
+            raise
+        return live, older
+
+    def _before(self, live: Plain, listed: list[Order]) -> list[Order]:
+        head = live.read(0, _HEAD)
+        own = next((order for order in reversed(listed) if self.is_same(order, live, head)), None)
+        return [order for order in listed if own is not None and order < own]  # deleted: so are older ones
 
     def _either(self, order: Order, plain: Callable[[Path], T], packed: Callable[[Path], T]) -> T | None:
         for _ in range(2):  # it may be packed between the two looks, but only once

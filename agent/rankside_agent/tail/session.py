@@ -43,24 +43,24 @@ class Job:
 
 def show_past(job: Job, logs: list[Log], *, whole_lines: bool = False) -> list[Family]:
     """Print what is there; returns the logs it was read from, open."""
-    families = list(_opened(job, logs, whole_lines=whole_lines))
+    families = [family for log in logs if (family := _opened(job, log, whole_lines=whole_lines))]
     for each in _past(job, families):
         job.screen.write(job.show(each))
     job.screen.flush()
     return families
 
 
-def follow(job: Job, families: list[Family]) -> NoReturn:
-    """Print what comes, for ever; ends by KeyboardInterrupt or BrokenPipeError."""
-    _Following(job, families).run()
+def follow(job: Job, logs: list[Log], families: list[Family]) -> NoReturn:
+    """Print what comes, to these logs and to new ones, until KeyboardInterrupt or BrokenPipeError."""
+    _Following(job, logs, families).run()
 
 
-def _opened(job: Job, logs: list[Log], *, whole_lines: bool) -> Iterator[Family]:
-    for log in logs:
-        try:
-            yield Family(log, whole_lines=whole_lines)
-        except OSError as error:
-            job.say(f"{log} cannot be read: {error.strerror or error}")
+def _opened(job: Job, log: Log, *, whole_lines: bool) -> Family | None:
+    try:
+        return Family(log, whole_lines=whole_lines)
+    except OSError as error:
+        job.say(f"{log} cannot be read: {error.strerror or error}")
+        return None
 
 
 def _past(job: Job, families: list[Family]) -> Iterator[Fold]:
@@ -73,10 +73,12 @@ def _past(job: Job, families: list[Family]) -> Iterator[Fold]:
 
 
 class _Following:
-    def __init__(self, job: Job, families: list[Family]) -> None:
+    def __init__(self, job: Job, logs: list[Log], families: list[Family]) -> None:
         self._job = job
         self._wanted = replace(job.wanted, since=None)  # what comes now is new, whatever its clock says
         self._followers = [_follower_of(family) for family in families]
+        opened = {family.log for family in families}
+        self._closed = [log for log in logs if log not in opened]  # could not be opened, and are tried again
         self._failures: dict[Follower, int] = {}
         self._hold = Hold()
         self._pace = Pace()
@@ -123,6 +125,10 @@ class _Following:
     def _look_for_new(self, begun: float) -> None:
         """What appears while we follow is new from its first line on."""
         self._followers += [Follower(log) for log in self._job.tree.scan()]
+        for log in list(self._closed):
+            if family := _opened(self._job, log, whole_lines=True):
+                self._closed.remove(log)
+                self._followers.append(_follower_of(family))
         now = time.monotonic()
         self._scan_at = now + max(_SCAN, (now - begun) * _SCAN_SHARE)
 

@@ -47,7 +47,13 @@ def _moment(text: str) -> datetime:
     try:
         return datetime.strptime(text, "%Y%m%d %H:%M:%S" + (".%f" if "." in text else ""))
     except ValueError:
+        pass
+    try:
         moment = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    except ValueError:
+        raise ValueError(
+            f"'{text}' is no time; write 10m, 1h30m, 2026-01-02T03:04:05 or 20260102 03:04:05"
+        ) from None
     return moment.astimezone().replace(tzinfo=None) if moment.tzinfo else moment
 
 

@@ -38,7 +38,7 @@ class Tree:
         """`places`: a run's folder, its logs, or a module's folder; they need not exist yet."""
         self._places = list(dict.fromkeys(places))
         self._say = say
-        self._asked = Question(level, ranks is not None)
+        self._level = level
         self._ranks = ranks
         self._modules = modules
         self._sources: dict[Path, str] = {}
@@ -57,11 +57,15 @@ class Tree:
         for each in self.folders():
             if (self._modules and each.module not in self._modules) or not self._settled(each):
                 continue
-            source = self._sources.setdefault(each.path, choice.choose(each, self._asked).source)
+            source = self._sources.setdefault(each.path, choice.choose(each, self._question(each)).source)
             logs += [log for log in self._logs(each, source) if (log.folder, log.stem) not in self._found]
         self._found |= {(log.folder, log.stem) for log in logs}
         self._first = False
         return logs
+
+    def _question(self, each: Folder) -> Question:
+        wanted = self._ranks
+        return Question(self._level, wanted is not None and any(label not in wanted for label in each.ranks))
 
     def _settled(self, each: Folder) -> bool:
         """A run that starts just now may have its rank folders a moment before its node log."""
@@ -81,14 +85,14 @@ class Tree:
             if (path, "") in self._found or (self._ranks is not None and label not in self._ranks):
                 continue
             present = self._tried(folder.stems, path) or set()
-            chosen = folder.level_file(present, self._asked.level, lazy=bool(each.nodes))
+            chosen = folder.level_file(present, self._level, lazy=bool(each.nodes))
             if chosen is not None:
                 self._found.add((path, ""))  # its folder need not be listed again
                 yield self._log(each, path, chosen, line.level_line, label=label)
 
     def _master_log(self, each: Folder) -> Iterator[Log]:
         present = {stem.removeprefix(MASTER) for stem in each.masters}
-        stem = folder.level_file(present, self._asked.level, lazy=False)
+        stem = folder.level_file(present, self._level, lazy=False)
         if stem is not None:
             yield self._log(each, each.path, MASTER + stem, line.master_line, label="master")
 

@@ -25,12 +25,16 @@ class RunFolder:
         self.exp_root = exp_root or root / "exp"
         self.path = root / "runs" / "demo-0a1b2c3d4e"
         (self.path / "sinks").mkdir(parents=True)
-        facts = {"run_id": self.path.name, "exp_root": str(self.exp_root), "sinks": ["tensorboard"]}
-        (self.path / "run.json").write_text(json.dumps(facts))
+        self.write_facts()
         self.journal = Journal(self.path / "journal" / "points", segment_bytes)
         self.time = 1_767_000_000.0
         self._sequence: dict[int, int] = {}
         self._processes: list[subprocess.Popen[bytes]] = []
+
+    def write_facts(self) -> None:
+        """run.json."""
+        facts = {"run_id": self.path.name, "exp_root": str(self.exp_root), "sinks": ["tensorboard"]}
+        (self.path / "run.json").write_text(json.dumps(facts))
 
     def open(self, rank: int = 7, attempt: int = 1, log_root: str = "logs", **more: Any) -> int:
         """A channel of `rank` in a world of 8; its index."""
@@ -120,7 +124,7 @@ class Board:
     `refresh` goes on reading where it was, as a page that stays open does.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, read: bool = True) -> None:
         from tensorboard.backend.event_processing import event_accumulator, plugin_event_accumulator
 
         self.folder = folder
@@ -129,7 +133,8 @@ class Board:
             str(folder), size_guidance={"scalars": 0, "tensors": 0}
         )
         self._page = plugin_event_accumulator.EventAccumulator(str(folder), size_guidance={"tensors": 0})
-        self.refresh()
+        if read:
+            self.refresh()
 
     def refresh(self) -> Board:
         """Read on."""
@@ -187,7 +192,7 @@ def make_board() -> type[Board]:
 @pytest.fixture
 def board(run: RunFolder) -> Callable[[], Board]:
     """Reads the run's TensorBoard folder, from its beginning."""
-    return lambda: Board(run.exp_root / "tensorboard")
+    return lambda read=True: Board(run.exp_root / "tensorboard", read)
 
 
 @pytest.fixture

@@ -10,18 +10,18 @@ from rankside import wire
 from rankside.wire import Kind
 from rankside_agent.journal import Entry, EntryType, Position, Reader
 from rankside_agent.sinks.base import Counts
-from rankside_agent.sinks.points import End, Notice, Params, Points, Scalars
+from rankside_agent.sinks.points import End, Notice, Params, Points
 
 
 @pytest.fixture
 def read(run):
     """All points of the run's journal, and their counts."""
 
-    def read(taken=None):
+    def read():
         counts = Counts()
-        points = Points(taken or {}, counts)
+        points = Points(counts, lambda config: not config["disable_tensorboard"])
         entries = Reader(run.path / "journal" / "points").read()
-        return [point for entry in entries for point in points.of(entry)], counts, points
+        return [point for entry in entries for point in points.of(entry)], counts
 
     return read
 
@@ -37,7 +37,7 @@ def test_each_kind_of_record_becomes_its_point(run, read):
         (Kind.ARTIFACT, ("/trace.json",)),
     )
     run.end(channel, "failed")
-    points, counts, _ = read()
+    points, counts = read()
     metrics, throughput, params, event, artifact, end = points
     assert metrics[2:] == (12, {"lm loss": 0.5, "n": 3, "flag": 1})
     assert throughput.values == {"iteration-time": 0.25, "throughput/tflops": 410.0}
@@ -64,15 +64,24 @@ def test_each_kind_of_record_becomes_its_point(run, read):
 )
 def test_only_the_last_rank_itself_speaks_for_the_run(run, read, other):
     run.metrics(run.open(**other), 1, loss=-1.0)
-    points, counts, _ = read()
+    points, counts = read()
     assert not points
     assert counts == Counts(skipped=1)
+
+
+def test_an_attempt_that_does_not_want_the_tracker_is_passed_over(run, read):
+    run.metrics(run.open(attempt=1), 1, loss=1.0)
+    run.metrics(run.open(attempt=2, config={"disable_tensorboard": True}), 2, loss=1.0)
+    run.metrics(run.open(attempt=3), 3, loss=1.0)
+    points, counts = read()
+    assert [point.step for point in points] == [1, 3]
+    assert counts == Counts(delivered=2, skipped=1)
 
 
 def test_values_that_are_no_numbers_are_refused_and_the_rest_lands(run, read):
     channel = run.open()
     run.metrics(channel, 1, good=1.0, text="x", none=None, tensor={"?": "Tensor of shape [4]"}, nan=math.nan)
-    (point,), counts, _ = read()
+    (point,), counts = read()
     assert sorted(point.values) == ["good", "nan"]
     assert counts == Counts(delivered=1, refused=3)
 
@@ -80,7 +89,7 @@ def test_values_that_are_no_numbers_are_refused_and_the_rest_lands(run, read):
 @pytest.mark.parametrize("step", ["7", 7.5, math.nan, 2**63, [7]])
 def test_an_impossible_step_is_left_out_and_the_values_land(run, read, step):
     run.metrics(run.open(), step, loss=1.0)
-    (point,), counts, _ = read()
+    (point,), counts = read()
     assert point.step is None
     assert point.values == {"loss": 1.0}
     assert counts.refused == 1
@@ -89,7 +98,7 @@ def test_an_impossible_step_is_left_out_and_the_values_land(run, read, step):
 @pytest.mark.parametrize("step", [0, -5, 7.0, 2**63 - 1])
 def test_a_possible_step_is_kept(run, read, step):
     run.metrics(run.open(), step, loss=1.0)
-    (point,), _, _ = read()
+    (point,), _ = read()
     assert point.step == int(step)
 
 
@@ -99,7 +108,7 @@ def test_a_time_that_is_none_becomes_that_of_the_start(run, time):
     body = wire.pack((time, 1, {"loss": 1.0}))
     run.journal.batch(channel, 1, 1, 1, wire.seal(1, Kind.METRICS, body))
     entries = Reader(run.path / "journal" / "points").read()
-    points = Points({}, Counts())
+    points = Points(Counts(), bool)
     (point,) = [point for entry in entries for point in points.of(entry)]
     assert point.time == 1_767_000_000.0
 
@@ -113,19 +122,8 @@ def test_a_record_nobody_can_read_is_counted_and_passed_over(run, body):
     payload = b"\0" * 20 + wire.seal(1, Kind.METRICS, body) + wire.seal(2, Kind.CLOSE, body)
     counts = Counts()
     entry = Entry(EntryType.BATCH, 1, payload, Position(1, 0), info)
-    assert not list(Points({}, counts).of(entry))
+    assert not list(Points(counts, lambda _config: True).of(entry))
     assert counts == Counts(failed=1, skipped=1)
-
-
-def test_what_was_taken_does_not_come_again(run, read):
-    channel = run.open()
-    for step in range(10):
-        run.metrics(channel, step, loss=1.0)
-    _, _, first = read()
-    run.metrics(channel, 10, loss=1.0)
-    points, counts, _ = read(first.taken)
-    assert [point.step for point in points if isinstance(point, Scalars)] == [10]
-    assert counts.delivered == 1
 
 
 def test_a_change_of_module_keeps_the_source(run, read):
@@ -133,5 +131,5 @@ def test_a_change_of_module_keeps_the_source(run, read):
     run.metrics(channel, 1, loss=1.0)
     run.journal.module(channel, "sft")
     run.metrics(channel, 2, loss=1.0)
-    points, _, _ = read()
+    points, _ = read()
     assert [(point.step, point.source.attempt) for point in points] == [(1, 2), (2, 2)]

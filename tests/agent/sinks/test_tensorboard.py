@@ -8,6 +8,7 @@ import pytest
 
 from rankside.wire import Kind
 from rankside_agent.sinks import event_run, load
+from rankside_agent.sinks.event_file import records
 from rankside_agent.sinks.forwarder import Forwarder
 
 
@@ -15,13 +16,13 @@ from rankside_agent.sinks.forwarder import Forwarder
 def deliver(run, board):
     """Forward all there is; returns what TensorBoard shows then."""
 
-    def deliver():
+    def deliver(read=True):
         forwarder = Forwarder(run.path, "tensorboard")
         forwarder.hurry()
         while not forwarder.drained:
             assert forwarder.round() < 1, forwarder.cursor.last_error
         forwarder.close("done")
-        return board()
+        return board(read)
 
     return deliver
 
@@ -232,6 +233,14 @@ def test_an_attempt_gets_its_own_file_also_when_the_process_was_replaced(run, de
     assert all(".rank-7." in path.name for path in page.files())
 
 
+@pytest.mark.parametrize("label", ["../../7", "7\n", "\ud800", "x" * 4000])
+def test_a_label_is_made_safe_for_the_files_name(run, deliver, label):
+    run.metrics(run.open(label=label), 1, loss=1.0)
+    page = deliver()
+    assert page.scalars("loss") == [(1, 1.0)]
+    assert page.files()[0].name.isprintable()
+
+
 def test_a_deleted_event_file_costs_what_was_in_it_and_no_more(run, board, until):
     channel = run.open()
     process = run.start()
@@ -255,6 +264,11 @@ def test_values_beyond_single_precision_are_infinite_as_in_tensorboards_own_writ
 
 
 def test_a_record_of_20_000_values_arrives_whole(run, deliver):
+    from tensorboard.compat.proto import event_pb2
+
     run.metrics(run.open(), 1, **{f"name {number}": float(number) for number in range(20_000)})
-    assert deliver().scalars("name 19999") == [(1, 19999.0)]
+    page = deliver(read=False)
+    (_, _, (_, data)) = records(page.files()[0])
+    values = event_pb2.Event.FromString(data).summary.value
+    assert [(value.tag, value.simple_value) for value in values] == [(f"name {n}", n) for n in range(20_000)]
     assert run.status()["points"] == 20_000
