@@ -160,7 +160,7 @@ class Agent:
         return self.auto and now - self._idle_since > patience
 
     def _leave(self) -> None:
-        self._carefully(lambda: self.receiver.receive())
+        self._carefully(self.receiver.receive)
         self._carefully(lambda: self.registry.close(self.settings.stop_flush_seconds))
         self.endpoint.close()
         self._context.destroy(linger=200)

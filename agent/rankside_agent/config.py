@@ -55,7 +55,8 @@ class Settings(BaseModel):
 
     def resolved_endpoint(self) -> str:
         """Raises OSError where the socket folder is somebody else's."""
-        return self.endpoint or os.environ.get("RANKSIDE_ENDPOINT") or endpoint.default_endpoint()
+        named = self.endpoint or os.environ.get("RANKSIDE_ENDPOINT") or endpoint.AUTO
+        return endpoint.default_endpoint() if named == endpoint.AUTO else named
 
     def resolved_state_dir(self) -> Path:
         """The folder that one agent owns."""

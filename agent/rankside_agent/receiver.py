@@ -78,7 +78,7 @@ class Receiver:
         value = wire.unpack(payload)
         hello = Hello.unpacked(value)
         if value.get("protocol") != wire.PROTOCOL:
-            text = f"protocol {value.get('protocol')!r}, this agent speaks {wire.PROTOCOL}: update the older side"
+            text = f"protocol {value.get('protocol')!r}, this agent speaks {wire.PROTOCOL}: update one"
             self._send(identity, Message.REFUSE, wire.pack({"reason": text}))
             return
         refused = self._registry.refused.get(hello.channel)

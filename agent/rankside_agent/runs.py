@@ -20,7 +20,7 @@ from rankside.wire import Kind
 from rankside_agent import files, sinks
 from rankside_agent.attempts import Claim, Claims
 from rankside_agent.config import Settings
-from rankside_agent.journal import ChannelState, Journal
+from rankside_agent.journal import ChannelState, Journal, Position
 from rankside_agent.logfile import Rotation
 from rankside_agent.logfiles import LogFiles
 from rankside_agent.progress import Channel
@@ -43,7 +43,7 @@ class Run:
         """Open the journals and start the readers. Raises OSError."""
         self.folder = folder
         self._settings = settings
-        self._report = lambda text: report(f"run {folder.name}: {text}")
+        self._tell = report
         self.facts: dict[str, Any] = files.read_json(folder / "run.json") or {}
         self.exp_root = Path(self.facts["exp_root"])
         self.logs = Journal(folder / "journal" / "logs", settings.segment_bytes)
@@ -55,8 +55,12 @@ class Run:
         self.claims = Claims(self.exp_root, settings.allowed_roots, folder.name)
         self.writer = Writer(self._log_files, self._report, folder.name)
         self.sinks: dict[str, Supervisor] = {}
+        self._told: dict[str, Position] = {}  # where the points ended when a sink was told to drain
         self.last_end = time.monotonic()
         self._changed = True
+
+    def _report(self, text: str) -> None:
+        self._tell(f"run {self.folder.name}: {text}")
 
     def _log_files(self) -> LogFiles:
         rotation = Rotation(
@@ -95,7 +99,7 @@ class Run:
         return channel
 
     def _local_attempt(self, hello: Hello) -> int:
-        """The attempt as far as this node knows: a child's parent's, else the same start's, else a new one."""
+        """As far as this node knows: a child's is its parent's, else the same start's, else a new one."""
         parent = self.channels.get(hello.parent or "")
         if parent is not None:
             return parent.attempt
@@ -274,9 +278,14 @@ class Run:
         for name in self.facts["sinks"]:
             supervisor = self.sinks.get(name)
             if supervisor is None or (supervisor.done() and self.living()):
+                self._told.pop(name, None)
                 self.sinks[name] = supervisor = Supervisor(self.folder, name)
                 supervisor.start()
+            starts = supervisor.starts
             supervisor.tick(now)
+            if supervisor.starts > max(starts, 1):
+                log = self.folder / "sinks" / f"{name}.log"
+                self._report(f"sink {name} ended ({supervisor.last_exit}) and was started again; see {log}")
         self.logs.drop_before(self.writer.durable().segment)
         self._limit_journal()
 
@@ -296,10 +305,12 @@ class Run:
 
     def finish(self) -> bool:
         """Let the readers drain; True once they have. Called again until then."""
-        for supervisor in self.sinks.values():
+        for name, supervisor in list(self.sinks.items()):
             supervisor.stop(drain=True)
-        drained = self.writer.caught_up(self.logs.end)
-        return drained and all(supervisor.done() for supervisor in self.sinks.values())
+            if self._told.setdefault(name, self.points.end) != self.points.end and supervisor.done():
+                del self.sinks[name], self._told[name]  # an attempt came and went since: begin again
+        delivered = len(self.sinks) == len(self.facts["sinks"]) and all(s.done() for s in self.sinks.values())
+        return delivered and self.writer.caught_up(self.logs.end)
 
     def close(self, seconds: float) -> None:
         """Stop the readers, wherever they are: they go on from their cursors."""

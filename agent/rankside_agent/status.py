@@ -97,6 +97,8 @@ def _sink(run: Run, name: str) -> dict[str, Any]:
         "written": int(told.get("delivered", 0)),
         "behind": max(0, run.points.state.records - read),
         "dropped": int(told.get("failed", 0)),
+        "refused": int(told.get("refused", 0)),
+        "failures": int(told.get("failures", 0)),
         "last_error": str(told.get("last_error") or ""),
         "next_try": told.get("next_try"),
     }

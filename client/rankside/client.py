@@ -78,8 +78,9 @@ class Monitor:
             body = self._pack((time.time(), step, values))
             spool, transport = self._spool, self._transport
             if spool is None or transport is None or len(body) > _MAX_BODY:
-                return self._put_metrics(body)
-            spool.append(2, body)
+                self._put_metrics(body)
+                return
+            spool.append(2, body)  # as in _append: each call costs
             if not transport.awake:
                 transport.wake()
         except Exception as error:  # noqa: BLE001
@@ -208,7 +209,13 @@ class Monitor:
         if len(text) > _SURELY_FITS:
             text = record.cut(text)
         body = self._pack((at or time.time(), level_no, level, file, line, text))
-        self._append(1, body, level_no >= 30)
+        spool, transport = self._spool, self._transport
+        if spool is None or transport is None:
+            self._append(Kind.LOG, body, level_no >= 30)
+            return
+        spool.append(1, body, level_no >= 30)  # as in _append
+        if not transport.awake:
+            transport.wake()
 
     def _put(self, kind: Kind, *fields: Any) -> None:
         try:
@@ -230,27 +237,22 @@ class Monitor:
         if not transport.awake:
             transport.wake()
 
-    def _put_halves(self, body: bytes) -> None:
-        """Metrics that one record cannot hold. What is unpacked here is plain: no value is asked again."""
+    def _put_metrics(self, body: bytes) -> None:
+        """As they are, or in halves where one record cannot hold them; unpacked, no value is asked again."""
+        if len(body) <= _MAX_BODY:
+            self._append(Kind.METRICS, body)
+            return
         at, step, values = wire.unpack(body)
         if len(values) < 2:
-            self._refuse("metrics", ValueError(f"a value of more than {wire.MAX_BODY} bytes"))
+            self._refuse("metrics", ValueError(f"a value of more than {_MAX_BODY} bytes"))
             return
         for half in record.halves(values):
-            packed = self._pack((at, step, half))
-            if len(packed) > wire.MAX_BODY:
-                self._put_halves(packed)
-            else:
-                self._append(Kind.METRICS, packed)
+            self._put_metrics(self._pack((at, step, half)))
 
     def _spare_metrics(self, values: Mapping[Any, Any], step: int | None, error: Exception) -> None:
         """One value made the others fail (a list that holds itself): they go without it."""
         try:
-            body = self._pack((time.time(), step, record.spared(values)))
-            if len(body) > wire.MAX_BODY:
-                self._put_halves(body)
-            else:
-                self._append(Kind.METRICS, body)
+            self._put_metrics(self._pack((time.time(), step, record.spared(values))))
         except Exception:  # noqa: BLE001  no mapping at all
             self._refuse("metrics", error)
 

@@ -102,7 +102,9 @@ def own_default(root: Path) -> None:
 def spool_group(given: str | None) -> str:
     """Sub-folder for the channels of one agent: agents on other endpoints leave it alone."""
     named = given or os.environ.get("RANKSIDE_ENDPOINT") or AUTO
-    plain = (AUTO, f"ipc://{SERVICE_SOCKET}", f"ipc:///tmp/rankside-{os.getuid()}/agent.sock")
+    if named == AUTO:
+        return "node"
+    plain = (f"ipc://{SERVICE_SOCKET}", default_endpoint())
     return "node" if named in plain else hashlib.sha256(named.encode()).hexdigest()[:12]
 
 
@@ -135,7 +137,10 @@ def _start(command: list[str], endpoint: str, folder: Path, give_up: Callable[[]
             stdout=out,
             stderr=out,
             cwd=folder,  # a training's folder may hold a wandb/ or agent/ that would be imported
-            env={name: value for name, value in os.environ.items() if name not in _OF_A_RANK},
+            env={
+                **{name: value for name, value in os.environ.items() if name not in _OF_A_RANK},
+                "RANKSIDE_ENDPOINT": endpoint,  # where we wait for it, whatever the rank was told
+            },
             start_new_session=True,
         )
     deadline = time.monotonic() + _START_DEADLINE

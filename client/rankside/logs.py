@@ -55,11 +55,15 @@ def exception_text(error: BaseException) -> str:
 
 
 class Handler(logging.Handler):
-    """stdlib records into a monitor. Takes no lock: the spool has its own, and forks are safe with it."""
+    """stdlib records into a monitor. Takes no lock: the spool has its own, and forks are safe with it.
 
-    def __init__(self, monitor: Monitor, level: int) -> None:
-        super().__init__(level)
+    On the root logger, with `as_before`, it also keeps up what logging does where nobody handles a record.
+    """
+
+    def __init__(self, monitor: Monitor, as_before: AsBefore | None = None) -> None:
+        super().__init__()
         self._monitor = monitor
+        self._as_before = as_before
 
     def createLock(self) -> None:
         """None: `handle` below does not use it."""
@@ -67,10 +71,10 @@ class Handler(logging.Handler):
 
     def handle(self, record: logging.LogRecord) -> bool:
         """As logging.Handler, without the lock."""
-        kept = bool(self.filter(record)) if self.filters else True
-        if kept:
-            self.emit(record)
-        return kept
+        if self.filters and not self.filter(record):
+            return False
+        self.emit(record)
+        return True
 
     def emit(self, record: logging.LogRecord) -> None:
         """The file is the last part of the logger's name, as Primus prints it."""
@@ -80,8 +84,39 @@ class Handler(logging.Handler):
                 text += _attached(record)
             name = record.name.rpartition(".")[2]
             self._monitor._log(record.levelno, record.levelname, name, record.lineno, text, record.created)
+            if self._as_before is not None and record.levelno >= logging.WARNING:
+                self._last_resort(record, self._as_before)
         except Exception as error:  # noqa: BLE001  a log call never raises
             self._monitor._refuse("logging", error)
+
+    @staticmethod
+    def _last_resort(record: logging.LogRecord, as_before: AsBefore) -> None:
+        last = logging.lastResort
+        if last is None or record.levelno < last.level or len(logging.root.handlers) > 1:
+            return
+        if as_before.filter(record) and not any(each.handlers for each in _path_to_root(record.name)):
+            last.handle(record)
+
+
+class AsBefore(logging.Filter):
+    """What a handler was given before the root logger was opened further: consoles show no more than that."""
+
+    def __init__(self, root_level: int) -> None:
+        super().__init__()
+        self._level = root_level
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Where no logger on the record's way has a level of its own, the root's held."""
+        return record.levelno >= self._level or any(logger.level for logger in _path_to_root(record.name))
+
+
+def _path_to_root(name: str) -> list[logging.Logger]:
+    """A logger and those above it, without the root."""
+    found, logger = [], logging.root.manager.loggerDict.get(name)
+    while isinstance(logger, logging.Logger) and logger is not logging.root:
+        found.append(logger)
+        logger = logger.parent
+    return found
 
 
 def message_of(record: logging.LogRecord) -> str:
@@ -118,47 +153,10 @@ def _attached(record: logging.LogRecord) -> str:
     return "".join(f"\n{part}" for part in parts)
 
 
-class _RootHandler(Handler):
-    """On the root logger. Alone there, it keeps up what logging does where nobody handles a record."""
-
-    def __init__(self, monitor: Monitor, as_before: _AsBefore) -> None:
-        super().__init__(monitor, 0)
-        self._as_before = as_before
-
-    def emit(self, record: logging.LogRecord) -> None:
-        super().emit(record)
-        last = logging.lastResort
-        if last is not None and record.levelno >= last.level and len(logging.root.handlers) == 1:
-            others = any(logger.handlers for logger in _path_to_root(record.name))
-            if not others and self._as_before.filter(record):
-                last.handle(record)
-
-
-class _AsBefore(logging.Filter):
-    """What a handler was given before the root logger was opened further: consoles show no more than that."""
-
-    def __init__(self, root_level: int) -> None:
-        super().__init__()
-        self._level = root_level
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Where no logger on the record's way has a level of its own, the root's held."""
-        return record.levelno >= self._level or any(logger.level for logger in _path_to_root(record.name))
-
-
-def _path_to_root(name: str) -> list[logging.Logger]:
-    """A logger and those above it, without the root."""
-    found, logger = [], logging.root.manager.loggerDict.get(name)
-    while isinstance(logger, logging.Logger) and logger is not logging.root:
-        found.append(logger)
-        logger = logger.parent
-    return found
-
-
 def _capture_stdlib(monitor: Monitor, level: int) -> Undo:
     root = logging.getLogger()
-    before, as_before = root.level, _AsBefore(root.level)
-    handler = _RootHandler(monitor, as_before)
+    before, as_before = root.level, AsBefore(root.level)
+    handler = Handler(monitor, as_before)
     loggers = [each for each in root.manager.loggerDict.values() if isinstance(each, logging.Logger)]
     consoles = [other for logger in (root, *loggers) for other in logger.handlers]
     if level < root.level:

@@ -26,9 +26,11 @@ COALESCE = 0.05  # seconds that records may wait for company
 BEAT = 1.0  # seconds between signs of life
 WINDOW = 16  # batches on their way: 2 MiB, and what a frozen agent holds of ours
 HELLO_AGAIN = 2.0  # seconds without an answer
+DESERTED = 2.5  # seconds of silence after which it is asked whether anybody listens there
 LOST = 10.0  # seconds of silence after which the endpoint is looked for anew
 STALLED = 3.0  # seconds that an agent which answers may leave a batch unacknowledged: its disk is full, say
 _GAP = 0.1  # seconds to let pass what else was sent behind a batch that got lost
+_LEAVING = 0.25  # the same, for a process that is about to end
 _TROUBLE = 1.0  # seconds between attempts after an error
 _LONGEST = 60.0  # seconds between attempts to start an agent that will not start
 
@@ -52,7 +54,7 @@ class Transport:
         self._window = WINDOW
         self._hold_until = 0.0
         self._welcomed = False
-        self._heard = self._asked = self._beaten = self._progressed = 0.0
+        self._heard = self._asked = self._beaten = self._progressed = self._probed = 0.0
         self._failures = 0
         self._said: set[str] = set()
         spool.on_roll = self.wake
@@ -109,11 +111,12 @@ class Transport:
         self._failures = 0
         context = zmq.Context()
         try:
-            self._serve(_connected(context, target))
+            self._serve(_connected(context, target), target if may_start else None)
         finally:
             context.destroy(linger=0)
 
-    def _serve(self, socket: zmq.Socket[bytes]) -> None:
+    def _serve(self, socket: zmq.Socket[bytes], ours: str | None) -> None:
+        """Until told to stop, or nobody answers. `ours` is an endpoint where we may start an agent."""
         poller = zmq.Poller()
         poller.register(socket, zmq.POLLIN)
         poller.register(self._wakefd, zmq.POLLIN)
@@ -123,7 +126,8 @@ class Transport:
         send_at: float | None = None
         while not self._stopping:
             now = time.monotonic()
-            due = min(self._beaten + BEAT, send_at or now + BEAT, self._hold_until or now + BEAT)
+            idle = now + (_LEAVING if self._flush_to > self._acked else BEAT)
+            due = min(self._beaten + BEAT, idle, send_at or idle, self._hold_until or idle)
             ready = dict(poller.poll(max(0, int((due - now) * 1000) + 1)))
             now = time.monotonic()
             if self._wakefd in ready:
@@ -138,8 +142,16 @@ class Transport:
                 self._send(socket)
             if now >= self._beaten + BEAT:
                 self._beat(socket, now)
-            if now - self._heard > LOST:
+            if now - self._heard > LOST or (ours and self._deserted(ours, now)):
                 return
+
+    def _deserted(self, target: str, now: float) -> bool:
+        """Whether an agent that we may start again is gone: one that leaves has no time to wait for LOST."""
+        patience = _LEAVING if self._flush_to > self._acked else DESERTED
+        if now - max(self._heard, self._probed) < patience:
+            return False
+        self._probed = now
+        return not endpoint.listens(target)
 
     def _hurried(self) -> bool:
         return self._flush_to > self._acked or self._spool.hurry

@@ -26,13 +26,8 @@ def test_a_restart_goes_on_in_the_same_files_with_a_visible_mark(node, numbers):
 def test_a_third_start_while_the_second_lives_gets_a_folder_of_its_own(node, numbers):
     node.agent()
     node.finish(node.rank(lines(1, 5)))
-    second = node.rank(
-        lines(
-            6,
-            10,
-            "open('second', 'w').close()\nwhile not os.path.exists('go'): time.sleep(0.02)\nlog.info('line 99')",
-        )
-    )
+    wait = "open('second', 'w').close()\nwhile not os.path.exists('go'): time.sleep(0.02)\n"
+    second = node.rank(lines(6, 10, wait + "log.info('line 99')"))
     node.until(lambda: (node.base / "second").exists() and "line 10" in node.texts(0), "the second at work")
     third = node.rank(lines(1, 3))
     node.finish(third)

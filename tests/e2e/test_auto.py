@@ -3,70 +3,65 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
-import textwrap
+import re
+import signal
 from pathlib import Path
 
-SCRIPT = """
-    import sys, rankside
-    from rankside import endpoint
-    here = sys.argv[1]
-    endpoint.runtime_dir = lambda: __import__("pathlib").Path(here)
-    mon = rankside.init(exp_root=here + "/exp", rank=int(sys.argv[2]), world_size=8)
-    for number in range(100):
-        mon.log("line %d" % number)
-    mon.close()
-    """
+LINES = "for number in range(100): log.info('line %d', number)"
+# The default socket lies below /tmp and may be in use by this very user: ranks and agent are told another
+# place by the one means that reaches both, a sitecustomize on their path.
+ELSEWHERE = """
+from pathlib import Path
+from rankside import endpoint
+endpoint.runtime_dir = lambda: Path({base!r})
+endpoint.SERVICE_SOCKET = "/nonexistent/agent.sock"
+"""
+
+
+def auto(node, more=""):
+    """What makes a rank of this node look for an agent at `node.base`."""
+    folder = node.base / "site"
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text(ELSEWHERE.format(base=str(node.base)) + more)
+    config = node.base / "agent.yaml"
+    config.write_text("idle_exit_seconds: 1\nfinish_after_seconds: 0.5\n")
+    return {"PYTHONPATH": str(folder), "RANKSIDE_CONFIG": str(config), "RANKSIDE_ENDPOINT": "auto"}
 
 
 def test_eight_ranks_that_start_together_get_one_agent_that_leaves_when_done(node, numbers):
-    config = node.base / "agent.yaml"
-    config.write_text("idle_exit_seconds: 1\nfinish_after_seconds: 0.5\n")
-    script = node.base / "auto.py"
-    script.write_text(textwrap.dedent(SCRIPT))
-    env = {**node.env, "RANKSIDE_CONFIG": str(config)}
-    # the default endpoint lies below /tmp and is this user's real one; the agent is told of another by its
-    # settings, which is what start_agent hands on
-    del env["RANKSIDE_ENDPOINT"]
-    wrapper = node.base / "rankside_sitecustomize"
-    wrapper.mkdir()
-    (wrapper / "sitecustomize.py").write_text(
-        f"from rankside import endpoint\nfrom pathlib import Path\nendpoint.runtime_dir = lambda: Path({str(node.base)!r})\n"
-        "endpoint.SERVICE_SOCKET = '/nonexistent/agent.sock'\n"
-    )
-    env["PYTHONPATH"] = str(wrapper)
-    ranks = [
-        subprocess.Popen([sys.executable, str(script), str(node.base), str(rank)], env=env, cwd=node.base)
-        for rank in range(8)
-    ]
-    node.started += ranks
-    node.finish(*ranks)
+    env = auto(node)
+    node.finish(*(node.rank(LINES, rank=rank, world=8, **env) for rank in range(8)))
     log = node.base / "agent.log"
     node.until(lambda: log.exists() and "stopped" in log.read_text(), "the agent to leave by itself")
-    assert log.read_text().count("listens on") == 1
+    pids = re.findall(r"agent, pid (\d+)", log.read_text())
+    assert len(pids) == 1
+    node.until(lambda: not Path(f"/proc/{pids[0]}").exists(), "its process to end")
     for rank in range(8):
         assert numbers(node.texts(rank)) == list(range(100))
-    pids = _pids(log.read_text())
-    node.until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), "its process to end")
 
 
-def _pids(text: str) -> list[int]:
-    return [int(part.split(",")[0]) for part in text.split("agent, pid ")[1:]]
+def test_an_agent_killed_in_mid_run_is_started_again_by_the_ranks(node, numbers):
+    env = auto(node)
+    body = """
+        for number in range(300):
+            log.info("line %d", number)
+            if number == 100:
+                open("at-100", "w").close()
+                while not os.path.exists("go"): time.sleep(0.02)
+        """
+    rank = node.rank(body, **env)
+    log = node.base / "agent.log"
+    node.until(lambda: (node.base / "at-100").exists() and "line 99" in node.texts(0), "the first lines")
+    first = int(re.findall(r"agent, pid (\d+)", log.read_text())[0])
+    os.kill(first, signal.SIGKILL)
+    (node.base / "go").touch()
+    node.finish(rank)
+    node.until(lambda: "stopped" in log.read_text(), "the second agent to leave")
+    assert len(re.findall(r"agent, pid (\d+)", log.read_text())) == 2
+    assert numbers(node.texts(0)) == list(range(300))
 
 
 def test_without_an_installed_agent_training_goes_on_and_is_told_once(node):
-    body = "import importlib.util\nfor n in range(10): mon.log('line')\n"
-    env = {"RANKSIDE_ENDPOINT": "auto", "PATH": "/nonexistent", "HOME": os.environ.get("HOME", "/")}
-    script = f"""
-        from rankside import endpoint
-        from pathlib import Path
-        endpoint.runtime_dir = lambda: Path({str(node.base)!r})
-        endpoint.SERVICE_SOCKET = "/nonexistent/agent.sock"
-        endpoint._agent_command = lambda: None
-        """
-    pre = node.base / "pre"
-    pre.mkdir()
-    (pre / "sitecustomize.py").write_text(textwrap.dedent(script))
-    node.finish(node.rank(body, PYTHONPATH=str(pre), **env))
+    env = auto(node, "endpoint._agent_command = lambda: None\n")
+    node.finish(node.rank(LINES, **env))
     assert node.log("rank-0").count("pip install 'rankside[agent]'") == 1

@@ -49,9 +49,13 @@ def test_rotation_loses_and_doubles_nothing_across_kills_of_the_agent(node, numb
     config = node.base / "agent.yaml"
     config.write_text("rotation_bytes: 200000\ngzip_rotated: false\n")
     agent = node.agent("--config", str(config))
-    rank = node.rank(
-        "for number in range(5000):\n    log.info('line %d %s', number, 'x' * 400)\n    if number % 20 == 0: time.sleep(0.01)"
-    )
+    body = """
+        for number in range(5000):
+            log.info("line %d %s", number, "x" * 400)
+            if number % 20 == 0:
+                time.sleep(0.01)
+        """
+    rank = node.rank(body)
     for _ in range(5):
         seen = len(node.lines(0))
         node.until(lambda n=seen: len(node.lines(0)) > n + 200 or rank.poll() is not None, "lines")
@@ -65,7 +69,7 @@ def test_rotation_loses_and_doubles_nothing_across_kills_of_the_agent(node, numb
 
 
 def _stop_at(node, number):
-    node.until(lambda: (node.base / f"at-{number}").exists(), f"line {number}")
+    node.until((node.base / f"at-{number}").exists, f"line {number}")
 
 
 def _go_on(node, *numbers):

@@ -90,18 +90,8 @@ def backward(lines: Iterator[tuple[Position, bytes]], kind: Kind) -> Iterator[tu
 
 def record_of(head: Head, text: str, source: Source, *, late: bool = False) -> Record:
     """The record which a head and the text of all its lines make."""
-    return Record(
-        stamp=head.stamp,
-        when=seconds(head.stamp),
-        label=head.label,
-        world=head.world,
-        level=head.level,
-        location=head.location or "",
-        text=text,
-        source=source,
-        address=head.address,
-        late=late,
-    )
+    stamp, address, label, world, level, location, _ = head
+    return Record(stamp, seconds(stamp), label, world, level, location or "", text, source, address, late)
 
 
 def head_of(record: Record) -> Head:

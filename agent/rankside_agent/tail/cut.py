@@ -37,7 +37,8 @@ class Cut:
     def judge(self, read: Read, size: int) -> Verdict:
         """The verdict while the file has `size` bytes."""
         if not self._prints.begins(read):
-            return Verdict.RESTARTED
+            same_until_the_cut = self.least > 0 and self._prints.begins(read, self.least)
+            return Verdict.DIFFERENT if same_until_the_cut else Verdict.RESTARTED
         if size >= self._prints.offset:
             return Verdict.SAME if self._prints.reaches(read) else Verdict.DIFFERENT
         if size <= self.least:

@@ -84,8 +84,8 @@ def parse_ranks(text: str) -> Ranks:
 
 
 def parse_pattern(text: str) -> re.Pattern[str]:
-    """A regular expression; (?i) at its beginning ignores case."""
+    """A regular expression; `^` and `$` match at each line, and (?i) at its beginning ignores case."""
     try:
-        return re.compile(text)
+        return re.compile(text, re.MULTILINE)
     except re.error as error:
         raise ValueError(f"'{text}' is no regular expression: {error}") from None

@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from operator import attrgetter
 
 from rankside_agent.tail.record import Record, Source, number, weight
@@ -17,6 +17,7 @@ from rankside_agent.tail.record import Record, Source, number, weight
 SPAN = 2.0  # seconds within which records are said at once
 _MOST = 2000  # open folds, and
 _HEAVY = 1 << 24  # their bytes: beyond these the oldest is closed
+_LABEL = 64  # bytes of one
 
 Said = tuple[str, str, str, bool, str]
 
@@ -28,7 +29,7 @@ class Fold:
     place: int
     record: Record
     last: Record
-    labels: list[str] = field(default_factory=list)
+    labels: list[str]
 
 
 def fold(records: Iterable[Record]) -> Iterator[Fold]:
@@ -74,18 +75,23 @@ class _Folder:
         return len(self._open) >= _MOST or self._heavy > _HEAVY or not _at_once(self._open[0].record, record)
 
     def _add(self, place: int, record: Record) -> None:
-        reached = self._reached.get(record.stream, -1)
         same = self._said[_said(record)]
-        later = same[bisect_right(same, reached, key=attrgetter("place")) :]
-        found = next((fold for fold in later if _at_once(fold.record, record)), None)
+        found = self._to_join(same, record) if same else None
         if found is None:
-            found = Fold(place, record, record)
+            found = Fold(place, record, record, [record.label])
             same.append(found)
             self._open.append(found)
             self._heavy += weight(record)
-        found.last = record
-        found.labels.append(record.label)
+        else:
+            found.last = record
+            found.labels.append(record.label)
+            self._heavy += _LABEL
         self._reached[record.stream] = found.place
+
+    def _to_join(self, same: list[Fold], record: Record) -> Fold | None:
+        reached = self._reached.get(record.stream, -1)
+        later = same[bisect_right(same, reached, key=attrgetter("place")) :]
+        return next((fold for fold in later if _at_once(fold.record, record)), None)
 
     def _close(self) -> Fold:
         oldest = self._open.popleft()
@@ -93,7 +99,7 @@ class _Folder:
         del self._said[said][0]
         if not self._said[said]:
             del self._said[said]
-        self._heavy -= weight(oldest.record)
+        self._heavy -= weight(oldest.record) + (len(oldest.labels) - 1) * _LABEL
         return oldest
 
 

@@ -137,11 +137,14 @@ class Follower:
 
     def _advance(self) -> bool:
         """Whether there is more to read after all: more bytes, or another file."""
+        if self._cut:
+            return self._judge(self._cut)
         if self._live is None:
             return self._next_file()
         size = self._live.size()
-        if self._cut or size < self._prints.offset:
-            return self._judge(self._live, size)
+        if size < self._prints.offset:
+            self._cut = Cut(self._prints, size, self._clock)
+            return self._judge(self._cut)
         if self.log.is_live(self._live):
             self._gone_since = None
             return size > self._prints.offset
@@ -225,19 +228,33 @@ class Follower:
     def _is_ours(self, live: Plain) -> bool:
         return self._prints.begins(live.read) and self._prints.reaches(live.read)
 
-    def _judge(self, live: Plain, size: int) -> bool:
-        if self._cut is None:
-            self._cut = Cut(self._prints, size, self._clock)
-        verdict = self._cut.judge(live.read, size)
-        if verdict is Verdict.WAIT:
-            return not self.log.is_live(live) and self._next_file()
-        cut, self._cut = self._cut, None
+    def _judge(self, cut: Cut) -> bool:
+        """Whether there is more to read in a file that became shorter."""
+        if self._piece is None:
+            self._cut = None
+            return True
+        verdict = cut.judge(self._piece.read, self._piece.size())
+        if verdict is Verdict.WAIT and self._live:
+            return not self.log.is_live(self._live) and self._expect_elsewhere(self._live.size())
+        self._cut = None
         if verdict is Verdict.RESTARTED:
             self._start_again("was truncated")
-        elif verdict is Verdict.DIFFERENT:
+        elif verdict is Verdict.SAME:
+            self._prints.take(self._piece.read, self._prints.offset)
+        else:
             self._end_line()
-            self._prints.take(live.read, cut.least)
-            self.log.say(f"{self.log} was cut back to {cut.least} bytes and went on otherwise; following on")
+            self._prints.take(self._piece.read, cut.least)
+            self.log.say(
+                f"{self.log} lost its end and went on otherwise after {cut.least} bytes; following on"
+            )
+        return True
+
+    def _expect_elsewhere(self, size: int) -> bool:
+        """The writer rotated the file at `size`: what it writes again begins the next one."""
+        expected = self._prints.after(size)
+        if not self._next_file():
+            return False
+        self._prints, self._cut = expected, Cut(expected, 0, self._clock)
         return True
 
     def _start_again(self, what: str) -> None:

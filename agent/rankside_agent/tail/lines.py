@@ -81,7 +81,7 @@ def beginnings(read: Read, offset: int, end: int, block: int = _BLOCK) -> Iterat
         for line in whole:
             yield offset, line
             offset += len(line) + 1
-        if not whole or offset + len(rest) >= end:
+        if rest and (not whole or offset + len(rest) >= end):
             yield offset, rest
             offset = next_line(read, offset + len(rest), end)
 

@@ -48,6 +48,7 @@ def merged(families: Iterable[Iterable[Record]]) -> Iterator[Record]:
 def newest_first(families: Iterable[Iterable[tuple[Position, Record]]]) -> Iterator[Found]:
     """All records from the newest back; a family is read only as far as its records are taken."""
     streams = [_falling(number, family) for number, family in enumerate(families)]
+    streams.reverse()  # of equal times the last family's is the newest, as `merged` puts it last
     return heapq.merge(*streams, key=itemgetter(0), reverse=True)
 
 

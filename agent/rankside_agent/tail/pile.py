@@ -10,7 +10,8 @@ from rankside_agent.tail.lines import LIMIT, mark
 class Pile:
     """Lines that grow to one text of bounded size."""
 
-    def __init__(self) -> None:
+    def __init__(self, limit: int = LIMIT) -> None:
+        self._limit = limit
         self._lines: deque[str] = deque()
         self._kept = 0
         self._size = 0
@@ -19,7 +20,7 @@ class Pile:
     def after(self, line: str) -> None:
         """Add the next line, as one reads forwards."""
         self._count(line)
-        if self._kept == self._size - len(line) - 1 and self._kept < LIMIT:
+        if self._kept == self._size - len(line) - 1 and self._kept < self._limit:
             self._lines.append(line)
             self._kept += len(line) + 1
 
@@ -28,7 +29,7 @@ class Pile:
         self._count(line)
         self._lines.appendleft(line)
         self._kept += len(line) + 1
-        while self._kept - len(self._lines[-1]) - 1 >= LIMIT:
+        while self._kept - len(self._lines[-1]) - 1 >= self._limit:
             self._kept -= len(self._lines.pop()) + 1
 
     def take(self) -> str:

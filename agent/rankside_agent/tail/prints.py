@@ -28,9 +28,16 @@ class Prints:
             self.head = (self.head + data)[:_LENGTH]
         self.last = (self.last + data)[-_LENGTH:] if len(data) < _LENGTH else data[-_LENGTH:]
 
-    def begins(self, read: Read) -> bool:
-        """Whether the file, as far as there is one, begins as ours did."""
-        return self.head.startswith(read(0, len(self.head)))
+    def after(self, size: int) -> Prints:
+        """The same place in a file that goes on where this one ends, at `size`."""
+        other = Prints()
+        other.offset = self.offset - size
+        other.last = self.last[-other.offset :]
+        return other
+
+    def begins(self, read: Read, most: int = _LENGTH) -> bool:
+        """Whether the file, as far as there is one and at `most` so far, begins as ours did."""
+        return self.head.startswith(read(0, min(len(self.head), most)))
 
     def reaches(self, read: Read) -> bool:
         """Whether the bytes before the offset are the ones we know."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import Protocol
+import re
+from functools import lru_cache
+from typing import NamedTuple, Protocol
 
 from rankside_agent.tail.escape import escape
 from rankside_agent.tail.fold import Fold, ranks_of
@@ -11,6 +13,9 @@ from rankside_agent.tail.record import LEVELS, Record, level_number, number
 
 _WIDEST = 16  # the column of ranks grows with what it has shown, up to here
 _DIM, _PLAIN = "2", "0"
+_LAUNCHER = re.compile(
+    r"node-\d+", re.ASCII
+)  # the label of a launcher, which has a node's number and no rank
 _COLOURS = (  # from this level on, SGR codes
     (LEVELS["CRITICAL"], "1;97;41"),
     (LEVELS["ERROR"], "31"),
@@ -18,6 +23,13 @@ _COLOURS = (  # from this level on, SGR codes
     (LEVELS["SUCCESS"], "32"),
     (LEVELS["INFO"], "36"),
 )
+
+
+class Style(NamedTuple):
+    """SGR codes, or none."""
+
+    level: str
+    text: str
 
 
 class Show(Protocol):
@@ -38,24 +50,21 @@ class Lines:
     def __call__(self, fold: Fold) -> str:
         record = fold.record
         style = _style(record.level)
-        who = self._who(fold)
-        first, *others = record.text.split("\n")
+        who = self._who(tuple(fold.labels))
         begin = who if record.late else f"{who} {self._head(record, style)}"
-        loud = style if style and (level_number(record.level) or 0) >= LEVELS["WARNING"] else ""
-        lines = [f"{begin} | {self._paint(escape(first), loud)}"]
-        lines += [f"{who} | {self._paint(escape(line), loud)}" for line in others]
-        return "\n".join(lines) + "\n"
+        first, *others = record.text.split("\n")
+        lines = [f"{begin} | {self._paint(escape(first), style.text)}\n"]
+        lines += [f"{who} | {self._paint(escape(line), style.text)}\n" for line in others]
+        return "".join(lines)
 
-    def _who(self, fold: Fold) -> str:
-        ranks = escape(ranks_of(fold.labels))
-        count = len(fold.labels)
-        who = f"rank {ranks}" if count == 1 else f"ranks {ranks} ({count}x)"
+    def _who(self, labels: tuple[str, ...]) -> str:
+        who = _who(labels)
         self._width = max(self._width, min(len(who), _WIDEST))
         return who.ljust(self._width)
 
-    def _head(self, record: Record, style: str) -> str:
+    def _head(self, record: Record, style: Style) -> str:
         when = self._paint(_short_time(record.stamp), _DIM)
-        level = self._paint(f"{escape(record.level):<8}", style)
+        level = self._paint(f"{escape(record.level):<8}", style.level)
         return f"{when} {level} {self._paint(escape(self._where(record)), _DIM)}"
 
     def _where(self, record: Record) -> str:
@@ -95,9 +104,21 @@ class Json:
         return json.dumps(values).replace("\x7f", "\\u007f") + "\n"
 
 
-def _style(level: str) -> str:
+@lru_cache(maxsize=256)
+def _style(level: str) -> Style:
     known = level_number(level)
-    return "" if known is None else next((codes for least, codes in _COLOURS if known >= least), _DIM)
+    if known is None:
+        return Style("", "")
+    codes = next((codes for least, codes in _COLOURS if known >= least), _DIM)
+    return Style(codes, codes if known >= LEVELS["WARNING"] else "")
+
+
+@lru_cache(maxsize=1024)  # most records are of one rank, or of all
+def _who(labels: tuple[str, ...]) -> str:
+    ranks = escape(ranks_of(labels))
+    if len(labels) > 1:
+        return f"ranks {ranks} ({len(labels)}x)"
+    return ranks if _LAUNCHER.fullmatch(ranks) else f"rank {ranks}"
 
 
 def _short_time(stamp: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -34,6 +35,7 @@ class Tree:
         level: int = 0,
         ranks: Ranks | None = None,
         modules: frozenset[str] = frozenset(),
+        look: Callable[[Path, str], Folder] = folder.look,
     ) -> None:
         """`places`: a run's folder, its logs, or a module's folder; they need not exist yet."""
         self._places = list(dict.fromkeys(places))
@@ -41,6 +43,7 @@ class Tree:
         self._level = level
         self._ranks = ranks
         self._modules = modules
+        self._look_at = look
         self._sources: dict[Path, str] = {}
         self._found: set[tuple[Path, str]] = set()
         self._first = True
@@ -48,7 +51,10 @@ class Tree:
 
     def folders(self) -> list[Folder]:
         """All modules' folders there are, also those not asked for."""
-        found = {each.path: each for place in self._places for each in self._modules_in(place)}
+        found: dict[str, Folder] = {}
+        for place in self._places:
+            for each in self._modules_in(place):
+                found.setdefault(os.path.realpath(each.path), each)  # links may lead to a folder twice
         return list(found.values())
 
     def scan(self) -> list[Log]:
@@ -117,7 +123,7 @@ class Tree:
                 yield found
 
     def _look(self, path: Path, label: str) -> Folder | None:
-        return self._tried(lambda path: folder.look(path, label), path)
+        return self._tried(lambda path: self._look_at(path, label), path)
 
     def _tried(self, what: Callable[[Path], T], path: Path) -> T | None:
         for attempt in range(_TRIES):

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from rankside_agent.lines import Form, Locations
 from rankside_agent.tail.line import level_line, local_seconds, master_line, node_line, seconds
 
-LEVEL = "[20260102 03:04:05][user/team][module     ][ip-10.0.0.7][rank-7/8][INFO]     [-----------train.py:215] : text"
+HEAD = "[20260102 03:04:05][user/team][module     ][ip-10.0.0.7][rank-7/8][INFO]"
+LEVEL = f"{HEAD}     [-----------train.py:215] : text"
 NODE = "[20260102 03:04:05.123456][rank-7/8][INFO]     [-----------train.py:215] : text"
 FURTHER = "[20260102 03:04:05.123456][rank-7/8][INFO]     | second line"
 TEXTS = st.text(st.characters(exclude_characters="\n", exclude_categories=["Cs"]))
@@ -80,12 +81,16 @@ def test_zeros_which_a_network_disk_left_before_a_line_do_not_hide_it() -> None:
 
 def test_the_launchers_line_names_its_node() -> None:
     master = form(role="master", label="0", world_size=1)
-    head = master_line(master.level_line("20260102 03:04:05", "[INFO]     ", "[a.py:1] : ", "started")[:-1].encode())
+    head = master_line(
+        master.level_line("20260102 03:04:05", "[INFO]     ", "[a.py:1] : ", "started")[:-1].encode()
+    )
     assert head is not None
     assert (head.label, head.address, head.text) == ("node-0", "10.0.0.7", "started")
 
 
-@given(text=TEXTS, level=st.sampled_from(["INFO", "CRITICAL", "Level 15", "NOTICE"]), line=st.integers(0, 10**6))
+@given(
+    text=TEXTS, level=st.sampled_from(["INFO", "CRITICAL", "Level 15", "NOTICE"]), line=st.integers(0, 10**6)
+)
 def test_every_text_comes_back_as_it_was_written(text: str, level: str, line: int) -> None:
     written = form()
     location, name = Locations()("train", line), written.level(level)
@@ -108,7 +113,9 @@ def test_a_text_of_two_lines_gives_a_first_and_a_further_line(first: str, second
 
 def test_an_unknown_rank_goes_by_host_and_pid() -> None:
     unknown = form(rank=None, label="gpu-node.a-4711")
-    head = node_line(unknown.node_line("20260102 03:04:05", 1, "[INFO]     ", "[a.py:1] : ", "x")[:-1].encode())
+    head = node_line(
+        unknown.node_line("20260102 03:04:05", 1, "[INFO]     ", "[a.py:1] : ", "x")[:-1].encode()
+    )
     assert head is not None
     assert (head.label, head.world) == ("gpu-node.a-4711", "?")
 
