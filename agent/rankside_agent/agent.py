@@ -23,7 +23,7 @@ from loguru import logger
 
 from rankside import endpoint
 from rankside.version import __version__
-from rankside_agent import status
+from rankside_agent import files, status
 from rankside_agent.config import Settings
 from rankside_agent.ownership import Endpoint, Lock
 from rankside_agent.receiver import Receiver
@@ -120,8 +120,9 @@ class Agent:
 
     def _tick(self, now: float) -> None:
         self._recovery.tick(now)
+        busy = self.registry.busy()  # a short run may come and go between two looks
         self.registry.tick(now)
-        if self.registry.busy():
+        if busy or self.registry.busy():
             self._idle_since, self._served = now, True
         if not self.endpoint.intact():
             self.report(f"{self.target} was removed or replaced: new ranks cannot find this agent; stopping")
@@ -200,9 +201,11 @@ def set_up_log(level: str = "INFO") -> None:
 
 def _agent_id(path: Path) -> str:
     """This state folder's name for itself, kept: spools remember whose journal holds their beginning."""
-    if not path.exists():
-        path.write_text(secrets.token_hex(16))
-    return path.read_text().strip()
+    known = path.read_text().strip() if path.exists() else ""
+    if not known:
+        known = secrets.token_hex(16)
+        files.replace(path, known.encode())
+    return known
 
 
 def _raise_file_limit() -> None:

@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TextIO
 
 from rankside.identity import Hello, safe_name
 from rankside_agent import files
@@ -43,6 +44,7 @@ class Claims:
         self._root = exp_root
         self._allowed = allowed
         self._lock_fd = -1
+        self._busy = False
         self._asked: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name=f"rankside-claims-{name}", daemon=True)
         self._thread.start()
@@ -52,26 +54,33 @@ class Claims:
         self._asked.put(lambda: done(self._claim(hello, alive, known)))
 
     def stop(self) -> None:
-        """End the thread after what was asked; not waited for."""
+        """End the thread, and with it the hold on the folder. One that hangs there is not waited for."""
         self._asked.put(None)
+        if not self._busy:
+            self._thread.join(0.5)  # else the run, taken up again at once, finds its folder held
 
     def _run(self) -> None:
         while True:
             work = self._asked.get()
             if work is None:
                 break
+            self._busy = True
             work()
+            self._busy = False
         if self._lock_fd >= 0:
             os.close(self._lock_fd)
 
     def _claim(self, hello: Hello, alive: bool, known: int) -> Claim:
         try:
-            outside = _outside(self._root, self._allowed)
-            if outside:
-                return Claim(0, refused=outside)
+            for folder in (self._root, self._root / "logs", self._root / "snapshot"):
+                outside = files.outside(folder, self._allowed)
+                if outside:
+                    return Claim(0, refused=f"exp_root: {outside}")
             return Claim(claim(self._root, hello, alive, known), self._contended(hello.host))
         except OSError as error:
             return Claim(0, problem=f"{error.filename or self._root}: {error.strerror or error}")
+        except Exception as error:  # noqa: BLE001  a dead thread would leave every later claim to its deadline
+            return Claim(0, problem=f"{self._root}: {type(error).__name__}: {error}")
 
     def _contended(self, host: str) -> bool:
         """Whether another agent of this node holds the run's log folder."""
@@ -80,8 +89,8 @@ class Claims:
         folder = self._root / "logs"
         folder.mkdir(parents=True, exist_ok=True)
         fd = os.open(folder / f".writer-{safe_name(host)}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:  # flock, and not lockf: a second run of this process, by way of a link, must find it held too
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except (BlockingIOError, PermissionError):
             os.close(fd)
             return True
@@ -95,7 +104,7 @@ def claim(exp_root: Path, hello: Hello, alive: bool, known: int) -> int:
     """The attempt of this rank, joined or begun. Raises OSError where the folder cannot be used."""
     snapshot = exp_root / "snapshot"
     snapshot.mkdir(parents=True, exist_ok=True)
-    label = f"{hello.role}-{safe_name(hello.label)}"
+    label = safe_name(f"{hello.role}-{hello.label}")
     for _ in range(_TRIES):
         newest = max(_numbers(snapshot), default=0)
         if newest and _joined(snapshot / f"attempt-{newest}", hello, label, alive):
@@ -118,11 +127,20 @@ def _joined(folder: Path, hello: Hello, label: str, alive: bool) -> bool:
     place = folder / "ranks" / f"{label}.json"
     try:
         with open(place, "x", encoding="utf-8") as out:
-            json.dump({"channel": hello.channel, "pid": hello.pid, "host": hello.host}, out)
+            _write_holder(out, place, hello)
     except FileExistsError:
         holder = files.read_json(place)
         return isinstance(holder, dict) and holder.get("channel") == hello.channel
     return True
+
+
+def _write_holder(out: TextIO, place: Path, hello: Hello) -> None:
+    try:
+        json.dump({"channel": hello.channel, "pid": hello.pid, "host": hello.host}, out)
+        out.flush()
+    except OSError:
+        place.unlink(missing_ok=True)  # an empty one would keep this very rank out
+        raise
 
 
 def _begin(snapshot: Path, number: int, hello: Hello) -> None:
@@ -137,12 +155,3 @@ def _begin(snapshot: Path, number: int, hello: Hello) -> None:
         shutil.rmtree(fresh, ignore_errors=True)
         if not (snapshot / f"attempt-{number}").exists():
             raise
-
-
-def _outside(exp_root: Path, allowed: tuple[str, ...]) -> str:
-    """Why `exp_root` may not be written to, links resolved; empty where it may."""
-    real = Path(os.path.realpath(exp_root))
-    roots = [Path(os.path.realpath(root)) for root in allowed]
-    if not roots or any(real == root or root in real.parents for root in roots):
-        return ""
-    return f"exp_root: {real} is outside the allowed roots {', '.join(map(str, roots))}"

@@ -78,7 +78,7 @@ def load(path: str | None, **overrides: Any) -> Settings:
     values = _read(Path(named)) if named else {}
     values.update({key: value for key, value in overrides.items() if value is not None})
     try:
-        return Settings(**values)
+        return Settings.model_validate(values)
     except ValidationError as error:
         raise SettingsError(_message(named or "settings", error)) from None
 

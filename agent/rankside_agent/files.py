@@ -24,6 +24,15 @@ def replace_json(path: Path, value: Any) -> None:
     replace(path, json.dumps(value, indent=1, default=str).encode())
 
 
+def outside(path: Path, allowed: tuple[str, ...]) -> str:
+    """Why `path` may not be written to, links and `..` resolved; empty where it may. No roots: anywhere."""
+    real = Path(os.path.realpath(path))
+    roots = [Path(os.path.realpath(root)) for root in allowed]
+    if not roots or any(real == root or root in real.parents for root in roots):
+        return ""
+    return f"{real} is outside the allowed roots {', '.join(map(str, roots))}"
+
+
 def read_json(path: Path) -> Any:
     """The value, or None where there is none or it is no JSON."""
     try:

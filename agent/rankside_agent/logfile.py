@@ -17,6 +17,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
 
+from rankside_agent import files
+
 
 class Mark(NamedTuple):
     """What a checkpoint remembers of a file: which one it was, how long, how many records it got."""
@@ -29,8 +31,10 @@ class Mark(NamedTuple):
 class LogFile:
     """An open file and the mark of its whole records. Methods raise OSError and leave no half record."""
 
-    def __init__(self, path: Path, mark: Mark | None = None) -> None:
+    def __init__(self, path: Path, mark: Mark | None = None, allowed: tuple[str, ...] = ()) -> None:
+        """`allowed`: folders below which it must really lie; none: anywhere."""
         self.path = path
+        self._allowed = allowed
         self.mark = mark or Mark(0, 0, 0)
         self._fd = -1
         self._half: tuple[int, int] | None = None  # inode and whole size, where a cut failed
@@ -44,6 +48,9 @@ class LogFile:
         if self._fd >= 0 and self._same():
             return True
         self.close()
+        outside = files.outside(self.path, self._allowed)
+        if outside:
+            raise PermissionError(errno.EACCES, outside, str(self.path))
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:

@@ -75,6 +75,7 @@ class LogFiles:
         rotation: Rotation,
         report: Callable[[str], None],
         *,
+        allowed: tuple[str, ...] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Take up where the checkpoint says, after cutting the files back to it. Raises OSError."""
@@ -82,6 +83,7 @@ class LogFiles:
         self._checkpoint = checkpoint
         self._root = exp_root
         self._rotation = rotation
+        self._allowed = allowed
         self._report = report
         self._now = clock
         # a step is written whole before the next rotation, so it must be small beside a small limit
@@ -151,8 +153,7 @@ class LogFiles:
         """The journal must shrink: lanes further back skip to `segment`; what they skip is counted lost."""
         for lane in self._lanes:
             if lane.position.segment < segment:
-                self.lost += self._count_until(lane, segment)
-                lane.reader.go_back(Position(segment, 0))
+                self.lost += self._skip_to(lane, segment)
         self._merge()
         self.save()
 
@@ -226,16 +227,22 @@ class LogFiles:
         lane.reader.close()
         self._lanes.remove(lane)
 
-    def _count_until(self, lane: Lane, segment: int) -> int:
-        wanted, lost, reader = self._wanted_by(lane), 0, Reader(self._journal, lane.position)
-        while reader.position.segment < segment:
-            entries = reader.read(_STEP_MOST)
-            if not entries:
-                break
-            for entry in entries:
-                if entry.after.segment < segment:  # what any file holds, the lowest of them holds too
-                    lost += max(map(len, self._pages([entry], wanted).values()), default=0)
-        reader.close()
+    def _skip_to(self, lane: Lane, segment: int) -> int:
+        """Pass over what lies before `segment`; returns how many records the lane's files will never hold."""
+        before, wanted, lost = lane.position, self._wanted_by(lane), 0
+        try:
+            while lane.position.segment < segment:
+                entries = lane.reader.read(_STEP_MOST)
+                if not entries:
+                    break
+                for entry in entries:
+                    if entry.after.segment < segment:  # what any file holds, the lowest of them holds too
+                        lost += max(map(len, self._pages([entry], wanted).values()), default=0)
+            lost += lane.reader.lost  # in segments that were gone already
+            lane.reader.go_back(Position(segment, 0))
+        except BaseException:
+            lane.reader.go_back(before)
+            raise
         return lost
 
     # -- files ---------------------------------------------------------------------------------------
@@ -260,7 +267,9 @@ class LogFiles:
         renames = []
         self._close_some(len(encoded))
         for path, data in encoded.items():
-            file = self._files.setdefault(path, LogFile(path))
+            file = self._files.get(path)
+            if file is None:
+                file = self._files[path] = LogFile(path, allowed=self._allowed)
             lane.files.add(path)
             if self._opened(file, failed) and self._rotation.due(file, len(data)):
                 renames.append(self._rotation.plan(file))
@@ -322,7 +331,7 @@ class LogFiles:
         for saved in found.get("lanes", []):
             lane = Lane(Reader(self._journal, Position(*saved["position"])))
             for name, mark in saved["files"].items():
-                self._adopt(lane, LogFile(Path(name), Mark(*mark)))
+                self._adopt(lane, LogFile(Path(name), Mark(*mark), self._allowed))
             lanes.append(lane)
         if not lanes:
             lanes = [Lane(Reader(self._journal))]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import fcntl
 import os
 import stat
+from ipaddress import ip_address
 from pathlib import Path
 
 import zmq
@@ -15,7 +16,6 @@ import zmq
 from rankside import wire
 
 _LONGEST_PATH = 107  # of a unix socket; longer ones are cut or refused by the kernel
-_LOCAL = ("tcp://127.", "tcp://localhost", "tcp://[::1]")
 
 
 class Taken(RuntimeError):
@@ -49,11 +49,12 @@ class Endpoint:
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], target: str) -> None:
         """Raises Taken where another agent lives there, ValueError for what may not be bound."""
         self.target = target
+        self._context = context
         self._path = Path(target.removeprefix("ipc://")) if target.startswith("ipc://") else None
         self._lock: Lock | None = None
         if self._path is not None:
             self._prepare(self._path)
-        elif not target.startswith(_LOCAL):
+        elif not _is_local(target):
             raise ValueError(
                 f"endpoint: {target!r}: choices: ipc:///path, or tcp on this host only (127.0.0.1)"
             )
@@ -61,6 +62,9 @@ class Endpoint:
         try:
             self.socket.bind(target)
         except zmq.ZMQError as error:
+            self.socket.close(linger=0)
+            if self._lock is not None:
+                self._lock.release()
             raise Taken(f"{target}: {error.strerror}") from None
         if self._path is not None:
             self._path.chmod(0o600)
@@ -73,12 +77,13 @@ class Endpoint:
             )
         if not path.is_absolute():
             raise ValueError(f"endpoint: {path}: must be an absolute path")
-        self._lock = Lock(path.with_name(f"{path.name}.lock"), f"ipc://{path}")
-        folder = path.parent.stat()
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        folder = path.parent.stat()  # before anything is opened in it: a stranger's link may wait there
         if folder.st_uid != os.getuid() or folder.st_mode & 0o022:
             raise ValueError(f"endpoint: {path.parent}: must be this user's own, and writable by nobody else")
-        if path.exists() and not stat.S_ISSOCK(path.stat().st_mode):
+        if os.path.lexists(path) and not stat.S_ISSOCK(path.lstat().st_mode):
             raise ValueError(f"endpoint: {path}: exists and is no socket")
+        self._lock = Lock(path.with_name(f"{path.name}.lock"), f"ipc://{path}")
         path.unlink(missing_ok=True)  # a dead agent's: the lock says that nobody listens
 
     def intact(self) -> bool:
@@ -87,16 +92,27 @@ class Endpoint:
             return True
         try:
             return self._path.stat().st_ino == self._inode
-        except FileNotFoundError:
+        except OSError:
             return False
 
     def close(self) -> None:
-        """Unbind, remove the path, let go of the lock, in this order."""
+        """Unbind, remove the path, let go of the lock, in this order. The context ends with it.
+
+        ZeroMQ removes the path in a thread of its own, some time after the socket was closed: without waiting
+        for that it could be the path of the agent that comes after us.
+        """
         self.socket.close(linger=200)
-        if self._path is not None and self.intact():
-            self._path.unlink(missing_ok=True)
+        self._context.destroy(linger=200)
         if self._lock is not None:
             self._lock.release()
+
+
+def _is_local(target: str) -> bool:
+    host = target.removeprefix("tcp://").rpartition(":")[0].strip("[]")
+    try:
+        return target.startswith("tcp://") and (host == "localhost" or ip_address(host).is_loopback)
+    except ValueError:
+        return False
 
 
 def _router(context: zmq.Context[zmq.Socket[bytes]]) -> zmq.Socket[bytes]:

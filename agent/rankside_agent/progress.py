@@ -44,7 +44,7 @@ class Progress:
             return ""
         try:
             return look(self, unpack(body))
-        except (ValueError, TypeError, IndexError, AttributeError) as error:
+        except Exception as error:  # noqa: BLE001  a stranger's record: it may hold anything
             return f"a {_NAMES[kind]} record cannot be read: {error}"
 
     def _metrics(self, fields: Any) -> str:
@@ -90,5 +90,6 @@ class Channel:
     identity: bytes = b""  # of its present connection
     ended: bool = False
     ended_at: float = 0.0  # monotonic
+    how: str = ""  # it ended: clean, vanished or lost
     status: str = ""  # what its CLOSE said
     watched: bool = False  # whether its spool, and so its lock, is seen from here

@@ -7,7 +7,7 @@ A bad message costs its sender one warning a minute and nobody else anything.
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any
 
@@ -22,6 +22,7 @@ from rankside_agent.runs import Gap, Run
 
 _AT_ONCE = 64  # messages taken before the loop looks at anything else
 _WARN_EVERY = 60.0  # seconds between warnings about one peer
+_WARNINGS = 20  # in that time about all peers: each new connection of a stranger is another one
 _PEERS = 10_000  # connections remembered; a stranger's never counts, only one that was welcomed
 
 
@@ -42,7 +43,9 @@ class Receiver:
         self._answer = answer
         self._report = report
         self._peers: dict[bytes, tuple[Run, Channel]] = {}
+        self._prune_at = 256
         self._warned: dict[bytes, float] = {}
+        self._warnings: deque[float] = deque(maxlen=_WARNINGS)
         self.counts: Counter[str] = Counter()
         self.adopted: Callable[[Run, Channel], None] = lambda _run, _channel: None
 
@@ -76,11 +79,11 @@ class Receiver:
 
     def _on_hello(self, identity: bytes, payload: bytes, _acks: dict[bytes, int]) -> None:
         value = wire.unpack(payload)
-        hello = Hello.unpacked(value)
-        if value.get("protocol") != wire.PROTOCOL:
+        if isinstance(value, dict) and value.get("protocol") != wire.PROTOCOL:  # first: its form may differ
             text = f"protocol {value.get('protocol')!r}, this agent speaks {wire.PROTOCOL}: update one"
             self._send(identity, Message.REFUSE, wire.pack({"reason": text}))
             return
+        hello = Hello.unpacked(value)
         refused = self._registry.refused.get(hello.channel)
         if refused:
             self._send(identity, Message.REFUSE, wire.pack({"reason": refused}))
@@ -88,12 +91,17 @@ class Receiver:
         first = value.get("first", 1)
         if not isinstance(first, int) or first < 1:
             raise ValueError("hello: first is no sequence number")
-        self._registry.open(hello, first, lambda run, channel: self._welcome(identity, run, channel))
+        self._registry.open(hello, first, lambda run, channel: self._welcome(identity, run, channel, first))
 
-    def _welcome(self, identity: bytes, run: Run, channel: Channel) -> None:
+    def _welcome(self, identity: bytes, run: Run, channel: Channel, first: int) -> None:
         self._peers.pop(channel.identity, None)
         channel.identity = identity
         channel.progress.seen = time.monotonic()
+        if channel.how == "lost":
+            run.revive(channel)
+        if first > channel.last + 1:
+            run.miss(channel, first - 1)
+        self._prune()
         if len(self._peers) < _PEERS:
             self._peers[identity] = (run, channel)
         self.adopted(run, channel)
@@ -102,8 +110,25 @@ class Receiver:
     def _say_where(self, identity: bytes, channel: Channel) -> None:
         self._send(identity, Message.WELCOME, wire.pack({"last": channel.last, "agent": self._agent_id}))
 
-    def _on_batch(self, identity: bytes, payload: bytes, acks: dict[bytes, int]) -> None:
+    def _prune(self) -> None:
+        """Of the connections of ranks and runs that are no more; each time twice as many came."""
+        if len(self._peers) >= self._prune_at:
+            self._peers = {key: peer for key, peer in self._peers.items() if self._is_current(*peer)}
+            self._prune_at = max(256, 2 * len(self._peers))
+
+    def _is_current(self, run: Run, channel: Channel) -> bool:
+        return (
+            self._registry.runs.get(run.folder.name) is run
+            and run.channels.get(channel.hello.channel) is channel
+        )
+
+    def _peer(self, identity: bytes) -> tuple[Run, Channel] | None:
+        """Who speaks; None for a stranger, and for one whose channel or run was put away meanwhile."""
         peer = self._peers.get(identity)
+        return peer if peer is not None and self._is_current(*peer) else None
+
+    def _on_batch(self, identity: bytes, payload: bytes, acks: dict[bytes, int]) -> None:
+        peer = self._peer(identity)
         if peer is None:
             self._send(identity, Message.WHO, b"")
             return
@@ -118,7 +143,7 @@ class Receiver:
         self.counts["batches"] += 1
 
     def _on_beat(self, identity: bytes, payload: bytes, acks: dict[bytes, int]) -> None:
-        peer = self._peers.get(identity)
+        peer = self._peer(identity)
         if peer is None:
             self._send(identity, Message.WHO, b"")
             return
@@ -132,10 +157,6 @@ class Receiver:
             raise ValueError("command: not a mapping")
         self._send(identity, Message.REPLY, wire.pack(self._answer(value)))
 
-    def forget(self, channel: Channel) -> None:
-        """Its process is gone."""
-        self._peers.pop(channel.identity, None)
-
     def _send(self, identity: bytes, kind: bytes, payload: bytes) -> None:
         try:
             self._socket.send_multipart([identity, kind, payload], zmq.NOBLOCK)
@@ -147,6 +168,9 @@ class Receiver:
         now = time.monotonic()
         if now - self._warned.get(identity, -_WARN_EVERY) < _WARN_EVERY:
             return
+        if len(self._warnings) == _WARNINGS and now - self._warnings[0] < _WARN_EVERY:
+            return
+        self._warnings.append(now)
         if len(self._warned) > _PEERS:
             self._warned.clear()
         self._warned[identity] = now

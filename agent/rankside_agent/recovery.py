@@ -5,8 +5,11 @@ Separate from the receiver because it starts where messages end: with a lock tha
 
 from __future__ import annotations
 
+import os
+import stat
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from rankside import wire
@@ -18,6 +21,7 @@ from rankside_agent.registry import Registry
 from rankside_agent.runs import Run
 
 _SCAN = 2.0  # seconds between searches for spools whose rank never spoke to us
+_FROZEN = 5.0  # seconds between two looks after which the agent itself must have been stopped
 _FORGET = 60.0  # seconds after its end in which a channel's last messages may still be on their way
 _UNFINISHED = 60.0  # seconds after which a folder that names no channel is rubbish
 
@@ -36,17 +40,17 @@ class Recovery:
     ) -> None:
         self._registry = registry
         self._remembered = remembered  # a file: roots that ranks told of, for the next agent
-        self._roots = {*map(str, roots), *(files.read_json(remembered) or [])}
+        self._roots = {*map(str, roots), *map(str, files.read_json(remembered) or [])}
         self._agent_id = agent_id
         self._lost_after = lost_after
         self._report = report
-        self._scanned = float("-inf")
+        self._scanned = self._looked = float("-inf")
         self._underway: set[str] = set()
 
     def watch(self, _run: Run, channel: Channel) -> None:
         """A rank spoke to us: see whether its spool is in sight, and remember where such spools lie."""
         folder = Path(channel.hello.spool)
-        channel.watched = folder.name == channel.hello.channel and self._names(folder, channel.hello)
+        channel.watched = _is_ours(folder) and self._names(folder, channel.hello)
         root = str(folder.parent)
         if channel.watched and root not in self._roots:
             self._roots.add(root)
@@ -55,18 +59,22 @@ class Recovery:
     @staticmethod
     def _names(folder: Path, hello: Hello) -> bool:
         try:
-            return Hello.unpacked(wire.unpack(Leftover(folder).hello())).channel == hello.channel
+            return _hello_in(folder).channel == hello.channel
         except (OSError, ValueError):
             return False
 
     def tick(self, now: float) -> None:
         """Twice a second: look at every living rank, now and then for strangers' leftovers."""
+        if now - self._looked > _FROZEN:  # it was us who were silent: their messages still wait in the socket
+            for _, channel in self._registry.living():
+                channel.progress.seen = now
+        self._looked = now
         for run, channel in self._registry.living():
             self._look(run, channel, now)
         for run in self._registry.runs.values():
             for channel in list(run.channels.values()):
                 gone = channel.ended and now - channel.ended_at > _FORGET
-                if gone and not Path(channel.hello.spool).exists():
+                if gone and not os.path.exists(channel.hello.spool):
                     run.forget(channel)
         if now - self._scanned > _SCAN:
             self._scanned = now
@@ -79,16 +87,20 @@ class Recovery:
             self._look(run, channel, now)
 
     def _look(self, run: Run, channel: Channel, now: float) -> None:
-        if channel.watched and self._recover(run, channel, Path(channel.hello.spool)):
-            return
-        silent = now - channel.progress.seen
-        if silent > self._lost_after and not (channel.watched and Path(channel.hello.spool).exists()):
-            run.end(channel, "lost")
+        spool = Path(channel.hello.spool)
+        try:
+            if channel.watched and self._recover(run, channel, spool):
+                return
+            silent = now - channel.progress.seen
+            if silent > self._lost_after and not (channel.watched and os.path.exists(spool)):
+                run.end(channel, "lost")
+        except Exception as error:  # noqa: BLE001  what a stranger put there must not cost the others their turn
+            self._report(f"spool {spool}: {type(error).__name__}: {error}")
 
     def _scan(self) -> None:
         for root in sorted(self._roots):
             try:
-                folders = sorted(path for path in Path(root).iterdir() if path.is_dir())
+                folders = sorted(path for path in Path(root).iterdir() if _is_ours(path))
             except OSError:
                 continue
             for folder in folders:
@@ -98,37 +110,45 @@ class Recovery:
     def _try(self, folder: Path) -> None:
         try:
             self._adopt(folder)
-        except (OSError, ValueError) as error:
-            if not isinstance(error, FileNotFoundError):
-                self._report(f"spool {folder}: {error}")
+        except FileNotFoundError:
+            pass  # its rank has just removed it, or is about to make it
+        except Exception as error:  # noqa: BLE001  as in _look
+            self._report(f"spool {folder}: {type(error).__name__}: {error}")
 
     def _adopt(self, folder: Path) -> None:
         """Take on a spool that no living channel of ours claims."""
-        leftover = Leftover(folder)
-        page = leftover.take()
+        if not (folder / "channel").exists():  # and is not locked here: its rank may be about to do that
+            if time.time() - folder.stat().st_mtime > _UNFINISHED:
+                _discard(folder)
+            return
+        page = Leftover(folder).take()
         if page is None:
             return  # its rank lives, and will speak to us
         owner = page.owner()
         page.close()
         if owner not in ("", self._agent_id):
             return  # another agent's journal has its beginning
-        try:
-            hello = Hello.unpacked(wire.unpack(leftover.hello()))
-        except FileNotFoundError:
-            if time.time() - folder.stat().st_mtime > _UNFINISHED:
-                leftover.remove()
-            return
+        hello = _hello_in(folder)
         if hello.channel in self._registry.gone:
-            leftover.remove()  # its goodbye was journaled, the answer never reached it
+            _discard(folder)  # its goodbye was journaled, the answer never reached it
             return
-        self._underway.add(folder.name)
 
         def then(run: Run, channel: Channel) -> None:
             self._underway.discard(folder.name)
+            if channel.watched and Path(channel.hello.spool) != folder:
+                self._report(
+                    f"spool {folder}: is not that of {hello.channel}, which is {channel.hello.spool}"
+                )
+                return
             channel.watched = True
             self._recover(run, channel, folder)
 
-        self._registry.open(hello, 1, then)
+        self._underway.add(folder.name)
+        try:
+            self._registry.open(hello, 1, then)
+        except BaseException:
+            self._underway.discard(folder.name)
+            raise
 
     def _recover(self, run: Run, channel: Channel, folder: Path) -> bool:
         """Read the rest of a dead rank's spool into the journal; False while it lives."""
@@ -149,7 +169,7 @@ class Recovery:
                 page.announce()
                 channel.progress.announced_drops += sum(dropped.values())
             run.end(channel, "vanished")
-            leftover.remove()
+            _discard(folder)
         except OSError as error:
             self._report(f"spool {folder}: {error}; trying again")
         finally:
@@ -179,3 +199,31 @@ class Recovery:
 def _accept(run: Run, channel: Channel, held: list[bytes]) -> None:
     if held:
         run.accept(channel, b"".join(held))
+
+
+def _is_ours(folder: Path) -> bool:
+    """A folder, no link, of our own user, that nobody else writes to: else its hello is anybody's."""
+    try:
+        found = folder.lstat()
+    except (OSError, ValueError):
+        return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o022
+
+
+def _hello_in(folder: Path) -> Hello:
+    """Whose spool it is. Raises OSError, and ValueError where it is nobody's, or another folder's."""
+    path = folder / "channel"
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise ValueError("channel: no file")
+    hello = Hello.unpacked(wire.unpack(path.read_bytes()))
+    if hello.channel != folder.name:
+        raise ValueError(f"channel: names {hello.channel[:100]!r}")
+    return hello
+
+
+def _discard(folder: Path) -> None:
+    """Delete a spool: all it held is in a journal. Only files of a spool, whatever else may lie there."""
+    with suppress(OSError):
+        for path in [*folder.glob("*.seg"), *(folder / name for name in ("channel", "channel.new", "state"))]:
+            path.unlink(missing_ok=True)
+        folder.rmdir()

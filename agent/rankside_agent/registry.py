@@ -5,6 +5,7 @@ Separate from one run because only here are runs opened, named and moved.
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from rankside_agent.runs import Run
 
 CLAIM_DEADLINE = 2.0  # seconds that the run's folder may take to answer; then this node decides alone
 _GONE = 10_000  # channels remembered after their run was put away
+_REFUSED = 1000  # channels remembered as refused
 _PRUNE = 3600.0  # seconds between looks for finished runs that are too old
 
 
@@ -52,7 +54,7 @@ class Registry:
         for folder in sorted(self._living.iterdir()):
             try:
                 self.runs[folder.name] = Run(folder, settings, report)
-            except (OSError, ValueError, KeyError) as error:
+            except Exception as error:  # noqa: BLE001  one broken folder must not cost the others their agent
                 report(f"{folder}: cannot be opened, left as it is: {type(error).__name__}: {error}")
 
     def find(self, channel: str) -> tuple[Run, Channel] | None:
@@ -66,8 +68,9 @@ class Registry:
     def open(self, hello: Hello, first: int, then: Callable[[Run, Channel], None]) -> None:
         """Find or make the channel of `hello`; `then` is called with it, now or from `settle`.
 
-        Raises OSError where the run cannot be kept on this node's disk.
+        Raises OSError where the run cannot be kept on this node's disk, ValueError for an impossible root.
         """
+        _check(hello)
         known = self.find(hello.channel)
         if known is not None:
             then(*known)
@@ -105,6 +108,8 @@ class Registry:
     def _complete(self, name: str, opening: Opening, claim: Claim) -> None:
         if claim.refused:
             del self._opening[name]
+            if len(self.refused) >= _REFUSED:
+                self.refused.clear()
             self.refused[name] = claim.refused
             self._report(f"{name}: refused: {claim.refused}")
             return
@@ -128,7 +133,7 @@ class Registry:
             finished = self._done / name
             if not folder.exists() and finished.exists():
                 finished.rename(folder)
-            if not (folder / "run.json").exists():
+            if not isinstance(files.read_json(folder / "run.json"), dict):  # new, or lost with the power
                 runs.begin(folder, hello)
             run = self.runs[name] = Run(folder, self._settings, self._report)
         return run
@@ -137,27 +142,38 @@ class Registry:
         """Twice a second."""
         self.settle()
         for name, run in list(self.runs.items()):
-            run.tick(now)
-            opening = any(runs.run_id(o.hello) == name for o in self._opening.values())
-            quiet = now - run.last_end > self._settings.finish_after_seconds
-            if run.ended() and not opening and quiet and run.cleared() and run.finish():
-                self._remember(run)
-                run.retire(self._done)
-                del self.runs[name]
+            try:
+                self._tend(name, run, now)
+            except Exception as error:  # noqa: BLE001  one run's trouble is not the others'
+                self._report(f"run {name}: {type(error).__name__}: {error}")
         if now - self._pruned > _PRUNE:
             self._pruned = now
             self._prune()
 
+    def _tend(self, name: str, run: Run, now: float) -> None:
+        run.tick(now)
+        opening = any(runs.run_id(o.hello) == name for o in self._opening.values())
+        quiet = now - run.last_end > self._settings.finish_after_seconds
+        if run.ended() and not opening and quiet and run.cleared() and run.finish():
+            self._remember(run)
+            del self.runs[name]  # first: it is closed from here on, wherever its folder stays
+            run.retire(self._done)
+
     def _remember(self, run: Run) -> None:
-        self.gone.update(dict.fromkeys(run.channels))
+        # not those that were lost from sight: they may live, and what they say is new
+        self.gone.update({name: None for name, channel in run.channels.items() if channel.how != "lost"})
         while len(self.gone) > _GONE:
             del self.gone[next(iter(self.gone))]
 
     def _prune(self) -> None:
         oldest = time.time() - self._settings.keep_finished_days * 86400
         for folder in self._done.glob("*"):
-            facts = files.read_json(folder / "run.json") or {}
-            if float(facts.get("updated", 0)) < oldest:
+            facts = files.read_json(folder / "run.json")
+            try:
+                updated = float(facts["updated"])
+            except (TypeError, KeyError, ValueError):
+                updated = folder.stat().st_mtime
+            if updated < oldest:
                 shutil.rmtree(folder, ignore_errors=True)
 
     def busy(self) -> bool:
@@ -177,3 +193,13 @@ class Registry:
                 supervisor.stop(drain=True)
         for run in self.runs.values():
             run.close(max(0.0, deadline - time.monotonic()))
+
+
+def _check(hello: Hello) -> None:
+    """Raises ValueError where the run's folder cannot be one; a relative one would depend on our own."""
+    if not os.path.isabs(hello.exp_root):
+        raise ValueError(f"hello: exp_root {hello.exp_root[:100]!r} is not absolute")
+    try:
+        os.fsencode(hello.exp_root)
+    except UnicodeEncodeError:
+        raise ValueError("hello: exp_root cannot be a path on this system") from None

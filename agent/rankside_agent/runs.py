@@ -5,6 +5,7 @@ Separate from the receiver because a run outlives connections, agents and ranks:
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
 from collections.abc import Callable
@@ -20,7 +21,7 @@ from rankside.wire import Kind
 from rankside_agent import files, sinks
 from rankside_agent.attempts import Claim, Claims
 from rankside_agent.config import Settings
-from rankside_agent.journal import ChannelState, Journal, Position
+from rankside_agent.journal import ChannelState, Journal, Position, segments
 from rankside_agent.logfile import Rotation
 from rankside_agent.logfiles import LogFiles
 from rankside_agent.progress import Channel
@@ -29,6 +30,8 @@ from rankside_agent.writer import Writer
 
 # Which journal a record goes to; an event is both a line to read and a point for the trackers
 _LOGS = frozenset((Kind.LOG, Kind.EVENT, Kind.DROPPED))
+_ONLY_LOG = {Kind.LOG}
+_LONGEST_NAME = 4096  # characters of a module's name, as in a hello
 _POINTS = frozenset((Kind.METRICS, Kind.THROUGHPUT, Kind.PARAMS, Kind.EVENT, Kind.ARTIFACT))
 
 
@@ -68,7 +71,14 @@ class Run:
         )
         (self.folder / "cursors").mkdir(exist_ok=True)
         checkpoint = self.folder / "cursors" / "logfiles.json"
-        return LogFiles(self.logs.folder, checkpoint, self.exp_root, rotation, self._report)
+        return LogFiles(
+            self.logs.folder,
+            checkpoint,
+            self.exp_root,
+            rotation,
+            self._report,
+            allowed=self._settings.allowed_roots,
+        )
 
     # -- channels ------------------------------------------------------------------------------------
 
@@ -179,18 +189,33 @@ class Run:
         if found[0].seq > channel.last + 1:
             raise Gap(f"{found[0].seq} after {channel.last}")
         fresh = [frame for frame in found if frame.seq > channel.last]
+        kinds = {frame.kind for frame in fresh}
+        if kinds == _ONLY_LOG:
+            self._store_logs(channel, data, fresh)
+        else:
+            self._store_all(channel, data, fresh)
+        if Kind.CLOSE in kinds:
+            self.end(channel, "clean")
+        self.writer.wake()
+        return channel.last
+
+    def _store_logs(self, channel: Channel, data: bytes, found: list[wire.Frame]) -> None:
+        """Nearly all batches: nothing in them concerns anyone but the log files."""
+        last = found[-1].seq
+        self.logs.batch(channel.index, found[0].seq, last, len(found), _join(data, found))
+        channel.last = last
+        channel.progress.counts["log"] += len(found)
+
+    def _store_all(self, channel: Channel, data: bytes, fresh: list[wire.Frame]) -> None:
         start = 0
         for at, frame in enumerate(fresh):
             if frame.kind == Kind.MODULE:
                 self._store(channel, data, fresh[start:at])
                 self._enter_module(channel, data, frame)
                 start = at + 1
+            elif frame.kind == Kind.CLOSE:  # another thread's last lines may follow
+                channel.status = _said(data, frame, "killed")[:20]
         self._store(channel, data, fresh[start:])
-        if fresh and fresh[-1].kind == Kind.CLOSE:
-            channel.status = str(wire.unpack(wire.body(data, fresh[-1]))[1])
-            self.end(channel, "clean")
-        self.writer.wake()
-        return channel.last
 
     def _store(self, channel: Channel, data: bytes, found: list[wire.Frame]) -> None:
         if not found:
@@ -217,7 +242,7 @@ class Run:
                 self.logs.note(channel.index, time.time(), 30, "WARNING", warning)
 
     def _enter_module(self, channel: Channel, data: bytes, frame: wire.Frame) -> None:
-        name = str(wire.unpack(wire.body(data, frame))[1])
+        name = _said(data, frame, channel.hello.module)
         self.points.module(channel.index, name)
         self.logs.module(channel.index, name)
         self.logs.batch(channel.index, frame.seq, frame.seq, 0, b"")
@@ -244,7 +269,7 @@ class Run:
         info = {"time": time.time(), "status": status, "how": how}
         self.points.end_channel(channel.index, info)
         self.logs.end_channel(channel.index, info)
-        channel.ended, channel.status = True, status
+        channel.ended, channel.status, channel.how = True, status, how
         channel.ended_at = self.last_end = time.monotonic()
         self._end_attempt(channel)
         self.writer.wake()
@@ -261,9 +286,24 @@ class Run:
                 known["ended"], known["status"] = time.time(), worst[0] if worst else "finished"
         self.save()
 
+    def revive(self, channel: Channel) -> None:
+        """A rank that was taken for lost has spoken again."""
+        channel.ended, channel.status, channel.how = False, "", ""
+        known = self._attempt(channel.attempt)
+        if known is not None:
+            known["ended"], known["status"] = None, "running"
+        self.save()
+
+    def miss(self, channel: Channel, last: int) -> None:
+        """The rank has nothing up to `last` any more, and neither has the journal: a lost disk, say."""
+        count = last - channel.last
+        self.note(channel, 40, "ERROR", f"{count} records are missing: the journal that held them is gone")
+        channel.last = last
+        self.writer.wake()
+
     def cleared(self) -> bool:
         """Whether no rank left a spool that is still to be looked at."""
-        return not any(Path(channel.hello.spool).exists() for channel in self.channels.values())
+        return not any(os.path.exists(channel.hello.spool) for channel in self.channels.values())
 
     def forget(self, channel: Channel) -> None:
         """An ended channel whose spool is gone never comes back."""
@@ -298,6 +338,8 @@ class Run:
                 f"{held} journal segments wait for files that cannot be written; the oldest are given up"
             )
             self.writer.give_up_before(oldest)
+            if held > most * 5 // 4 + 4:  # it hangs, and cannot; what it missed it counts when it goes on
+                self.logs.drop_before(oldest)
 
     def ended(self) -> bool:
         """Whether no process of it lives."""
@@ -333,12 +375,15 @@ class Run:
     def retire(self, done: Path) -> None:
         """Move to the finished runs: the points stay for a replay, the logs are in their files."""
         self.close(1.0)
-        shutil.rmtree(self.folder / "journal" / "logs", ignore_errors=True)
-        (self.folder / "cursors" / "logfiles.json").unlink(missing_ok=True)
         target = done / self.folder.name
         shutil.rmtree(target, ignore_errors=True)
         done.mkdir(parents=True, exist_ok=True)
         self.folder.rename(target)
+        logs = target / "journal" / "logs"
+        for number in segments(logs):  # the oldest first: a crash in between leaves what the checkpoint names
+            (logs / f"{number:08d}.seg").unlink(missing_ok=True)
+        shutil.rmtree(logs, ignore_errors=True)
+        (target / "cursors" / "logfiles.json").unlink(missing_ok=True)
 
     def save(self) -> None:
         """run.json, for status, tail and sinks. A full disk leaves the old one."""
@@ -351,9 +396,8 @@ class Run:
 
 def run_id(hello: Hello) -> str:
     """The run's folder name: readable, and different for every exp_root."""
-    return (
-        f"{safe_name(hello.exp_name)[:80]}-{sha256(hello.exp_root.encode(errors='replace')).hexdigest()[:10]}"
-    )
+    root = hello.exp_root.encode("utf-8", "surrogatepass")
+    return f"{safe_name(hello.exp_name)[:80]}-{sha256(root).hexdigest()[:10]}"
 
 
 def begin(folder: Path, hello: Hello) -> None:
@@ -377,9 +421,16 @@ def begin(folder: Path, hello: Hello) -> None:
 def _channel(index: int, state: ChannelState) -> Channel:
     hello = Hello.unpacked(state.info)
     ended = state.ended or {}
-    return Channel(
-        index, hello, state.info["attempt"], state.last, ended=bool(ended), status=ended.get("status", "")
-    )
+    status, how = ended.get("status", ""), ended.get("how", "")
+    return Channel(index, hello, state.info["attempt"], state.last, ended=bool(ended), status=status, how=how)
+
+
+def _said(data: bytes, frame: wire.Frame, otherwise: str) -> str:
+    """The word in a MODULE or CLOSE record; a stranger may have put anything there."""
+    try:
+        return str(wire.unpack(wire.body(data, frame))[1])[:_LONGEST_NAME]
+    except (ValueError, TypeError, LookupError):
+        return otherwise
 
 
 def _file_level(config: dict[str, Any]) -> int:

@@ -103,7 +103,8 @@ def spared(values: Mapping[Any, Any]) -> dict[str, Any]:
 
 
 def _packs(value: Any) -> bool:
-    return isinstance(value, str | float) or (isinstance(value, int) and -(2**63) <= value < 2**64)
+    kind = type(value)  # isinstance would ask the value itself, too
+    return issubclass(kind, str | float) or (issubclass(kind, int) and -(2**63) <= value < 2**64)
 
 
 def numbers(values: Any) -> tuple[dict[str, float], dict[str, str]]:

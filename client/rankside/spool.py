@@ -468,7 +468,9 @@ class _StatePage:
 
     def close(self) -> None:
         self._map.close()
-        os.close(self._fd)
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
 
 
 def _difference(dropped: list[int], announced: list[int]) -> dict[str, int]:

@@ -10,6 +10,7 @@ from rankside_agent.tail.lines import CHUNK, Cutter
 from rankside_agent.tail.log import Log
 from rankside_agent.tail.names import LIVE, Order, Position
 from rankside_agent.tail.piece import Piece
+from rankside_agent.tail.prints import Prints
 from rankside_agent.tail.record import Record
 
 START = Position(("", 0), 0)
@@ -23,8 +24,10 @@ class Family:
         self.log = log
         self.live, self.older = log.snapshot()
         self.end = self.live.size() if self.live else 0
+        self.prints = Prints()  # taken now: what happens to the file while it is read is then noticed
         if self.live and whole_lines:
             self.end = lines.whole_until(self.live.read, self.end)
+            self.prints.take(self.live.read, self.end)
 
     def __repr__(self) -> str:
         return f"Family({self.log}, {len(self.older)} older, {self.end} bytes live)"

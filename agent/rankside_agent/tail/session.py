@@ -23,7 +23,7 @@ from rankside_agent.tail.show import Show
 from rankside_agent.tail.since import place
 from rankside_agent.tail.tree import Tree
 
-_SCAN = 0.5  # seconds between looks for new ranks, modules and attempts
+_SCAN = 0.3  # seconds between looks for new ranks, modules and attempts
 _SCAN_SHARE = 20  # of the time at most one part in so many goes into looking
 _FAILURES = 3  # in a row before a word about it: network file systems fail for a moment
 
@@ -136,4 +136,4 @@ class _Following:
 def _follower_of(family: Family) -> Follower:
     newest = next(family.backward(), None)
     before = head_of(newest[1]) if newest else None
-    return Follower(family.log, live=family.live, offset=family.end, seen=family.older, before=before)
+    return Follower(family.log, live=family.live, prints=family.prints, seen=family.older, before=before)

@@ -75,7 +75,7 @@ class Tree:
 
     def _settled(self, each: Folder) -> bool:
         """A run that starts just now may have its rank folders a moment before its node log."""
-        known = self._first or each.path in self._met
+        known = self._first or each.has_node or each.path in self._met
         self._met.add(each.path)
         return known
 

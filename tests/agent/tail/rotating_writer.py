@@ -13,9 +13,10 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 
-def line(number: int) -> str:
+def lines(begin: int, end: int) -> bytes:
     stamp = datetime.now().strftime("%Y%m%d %H:%M:%S.%f")
-    return f"[{stamp}][rank-{number % 4}/4][INFO]     [{'writer.py:1':->23}] : number {number}\n"
+    each = "[{}][rank-{}/4][INFO]     [------------writer.py:1] : number {}\n"
+    return "".join(each.format(stamp, number % 4, number) for number in range(begin, end)).encode()
 
 
 def pack(path: Path) -> None:
@@ -35,7 +36,7 @@ def main() -> None:
         with open(path, "ab", buffering=0) as file:
             for begin in range(number, min(number + size, last + 1), batch):
                 end = min(begin + batch, number + size, last + 1)
-                file.write("".join(line(each) for each in range(begin, end)).encode())
+                file.write(lines(begin, end))
                 time.sleep(pause)
         number += size
         if number <= last:

@@ -127,9 +127,20 @@ def test_a_log_is_found_once_and_new_ones_when_they_come(started: Any) -> None:
     tree.scan()
     started.say(8, "x", host="b")
     started.say(0, "x", module="sft")
-    assert [log.stem for log in tree.scan()] == ["node-b"]
-    assert [log.kind.source.module for log in tree.scan()] == ["sft"]
+    assert [log.path.relative_to(started.logs) for log in tree.scan()] == [
+        Path("pretrain/node-b.log"),
+        Path("sft/node-a.log"),
+    ]
     assert tree.scan() == []
+
+
+def test_a_module_that_starts_may_show_its_ranks_before_its_node_log(started: Any, node_text: Any) -> None:
+    tree = Tree([started.root], lambda text: None)
+    tree.scan()
+    started.append(started.level(0, module="sft"), "x\n")
+    assert tree.scan() == []
+    started.append(started.node(module="sft"), "x\n")
+    assert [log.stem for log in tree.scan()] == ["node-a"]
 
 
 def test_a_source_once_chosen_stays(started: Any) -> None:

@@ -31,8 +31,9 @@ class Watch:
             family = Family(log, whole_lines=True)
             newest = next(family.backward(), None)
             before = head_of(newest[1]) if newest else None
-            seen, live, end = family.older, family.live, family.end
-            self.follower = Follower(log, live=live, offset=end, seen=seen, before=before, clock=clock)
+            self.follower = Follower(
+                log, live=family.live, prints=family.prints, seen=family.older, before=before, clock=clock
+            )
         else:
             self.follower = Follower(log, clock=clock)
 
@@ -166,6 +167,17 @@ def test_a_truncated_file_is_read_from_its_beginning_and_said_so(run: Any, node:
     os.truncate(node, 0)  # as copytruncate does
     assert watch.poll() == []
     write(4)
+    assert watch.poll() == numbers(4)
+    assert run.notices == [f"{node} was truncated; starting again from its beginning"]
+
+
+def test_a_file_truncated_while_its_end_is_being_shown_is_noticed(run: Any, node: Path, write: Any) -> None:
+    write(1, 2, 3)
+    family = Family(run.log(node), whole_lines=True)
+    os.truncate(node, 0)
+    write(4)
+    watch = Watch(run, run.log(node))
+    watch.follower = Follower(run.log(node), live=family.live, prints=family.prints, clock=watch.clock)
     assert watch.poll() == numbers(4)
     assert run.notices == [f"{node} was truncated; starting again from its beginning"]
 

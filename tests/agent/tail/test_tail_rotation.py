@@ -31,8 +31,8 @@ def numbers(lines: list[str]) -> list[int]:
     ("last", "per_file", "packing", "batch", "pause"),
     [
         (100_000, 2000, "gzip", 100, 0.002),  # the way of real logs: many polls a file
-        (20_000, 40, "gzip", 40, 0.0005),  # several rotations between two polls
-        (20_000, 40, "plain", 7, 0.0),
+        (8_000, 20, "gzip", 20, 0.001),  # several rotations between two polls
+        (8_000, 20, "plain", 7, 0.0),
     ],
 )
 def test_followers_from_before_and_from_the_middle_see_each_line_once(
