@@ -35,7 +35,8 @@ class Run:
     @property
     def updated(self) -> float:
         """When it last changed, unix seconds."""
-        return float(self.facts.get("updated", 0))
+        found = self.facts.get("updated")
+        return float(found) if isinstance(found, int | float) else 0.0
 
     @property
     def log_roots(self) -> list[Path]:

@@ -6,37 +6,14 @@ Separate from the files because this is the layout people's scripts parse; nothi
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 LEVEL_FILES = (("debug", 10), ("info", 20), ("warning", 30), ("error", 40))
 _LOCATION_WIDTH = 23  # where Primus begins; it grows with the longest location seen
 _LEVEL_WIDTH = 11  # "[CRITICAL]" and a space
-_REMEMBERED = 10_000  # distinct locations or level names kept ready
+_REMEMBERED = 1000  # heads, or levels, kept ready
 _LONGEST = 200  # characters of a location, level or module name: they stand in every line
 _LATEST = 253402300799  # 9999-12-31, the last day strftime can print
-
-
-class Clock:
-    """Local time as text; one second's text is kept, for most records share it."""
-
-    def __init__(self) -> None:
-        self._second = -1
-        self._text = ""
-
-    def __call__(self, at: float) -> str:
-        """`20260102 03:04:05`, or dashes where `at` is no time."""
-        if not 0 <= at <= _LATEST:  # also false for NaN
-            return "-------- --:--:--"
-        second = int(at)
-        if second != self._second:
-            self._text = time.strftime("%Y%m%d %H:%M:%S", time.localtime(second))
-            self._second = second
-        return self._text
-
-    @staticmethod
-    def micros(at: float) -> int:
-        """Microseconds within the second."""
-        return int(at % 1 * 1e6) if 0 <= at <= _LATEST else 0
 
 
 class Locations:
@@ -44,60 +21,74 @@ class Locations:
 
     def __init__(self) -> None:
         self._width = _LOCATION_WIDTH
-        self._known: dict[tuple[str, int], str] = {}
 
     def __call__(self, file: str, line: int) -> str:
         """`[-----------train.py:215] : `."""
-        found = self._known.get((file, line))
-        if found is None:
-            text = _one_line(f"{file}.py:{line}")[-_LONGEST:]
-            if len(text) > self._width:
-                self._width = len(text)
-                self._known.clear()
-            found = f"[{text.rjust(self._width, '-')}] : "
-            if len(self._known) < _REMEMBERED:
-                self._known[file, line] = found
-        return found
+        text = _one_line(f"{file}.py:{line}")[-_LONGEST:]
+        self._width = max(self._width, len(text))
+        return f"[{text.rjust(self._width, '-')}] : "
+
+
+class Heads(NamedTuple):
+    """What stands around the text in all records of one second, level and place in the program."""
+
+    level: str  # before the text, in the level files
+    node: str  # in the node log, up to the microseconds
+    first: str  # behind them, before the first line of the text
+    other: str  # before any further line
 
 
 class Form:
-    """The layout of one channel in one module, and the files it goes to."""
+    """The layout of one channel in one module. Making the heads is slow; most records find them ready."""
 
     def __init__(self, info: dict[str, Any], location: Locations) -> None:
-        self.location = location
-        self._levels: dict[str, str] = {}
-        self.head = f"rank-{info['label']}/{info['world_size'] if info['rank'] is not None else '?'}"
+        self._location = location
+        self._heads: dict[tuple[int, str, str, int], Heads] = {}
+        self._when = (-1, "-------- --:--:--")  # the second last made, and its text
+        rank = f"rank-{info['label']}/{info['world_size'] if info['rank'] is not None else '?'}"
+        self._rank = _one_line(f"[{rank}]")
         self._tag = f"[pid {info['pid']}] " if info["parent"] else ""
         who = f"[{info['user']}/{info['team']}][{info['module'][:_LONGEST]: <11}]"
         if info["role"] == "master":
-            self._before = f"(PrimusMaster  pid={info['pid']}, ip={info['node_ip']}) "
+            self._before = f"(PrimusMaster  pid={info['pid']}, ip={_one_line(info['node_ip'])}) "
             self._after = _one_line(f"{who}[node-{info['label']}/{info['world_size']}]")
         else:
             self._before = ""
-            self._after = _one_line(f"{who}[ip-{info['node_ip']}][{self.head}]")
+            self._after = _one_line(f"{who}[ip-{info['node_ip']}]{self._rank}")
 
-    def level(self, name: str) -> str:
-        """`[INFO]     `."""
-        found = self._levels.get(name)
-        if found is None:
-            found = _one_line(f"[{str(name)[:_LONGEST]}]").ljust(_LEVEL_WIDTH)
-            if len(self._levels) < _REMEMBERED:
-                self._levels[name] = found
-        return found
-
-    def level_line(self, when: str, level: str, location: str, text: str) -> str:
-        """As Primus prints it; further lines of the text follow as they are."""
-        return f"{self._before}[{when}]{self._after}{level}{location}{self._tag}{text}\n"
-
-    def node_line(self, when: str, micros: int, level: str, location: str, text: str) -> str:
-        """With microseconds, and without what is the same in every line; each physical line has its rank."""
-        start = f"[{when}.{micros:06d}][{self.head}]{level}"
+    def __call__(self, at: float, level: str, file: str, line: int, text: str) -> tuple[str, str]:
+        """The record in a level file, where further lines of the text follow as they are, and in the node
+        log: with microseconds, without what is the same everywhere, and with its rank in each line."""
+        second = int(at) if 0 <= at <= _LATEST else -1  # NaN too is no time
+        heads = self._heads.get((second, level, file, line)) or self._new_heads(second, level, file, line)
+        micros = int((at - second) * 1e6) if second >= 0 else 0
         if "\n" not in text:
-            return f"{start}{location}{self._tag}{text}\n"
+            return f"{heads.level}{text}\n", f"{heads.node}{micros:06d}{heads.first}{text}\n"
         first, *others = text.split("\n")
-        return "".join(
-            [f"{start}{location}{self._tag}{first}\n", *(f"{start}| {other}\n" for other in others)]
+        start = f"{heads.node}{micros:06d}"
+        further = [f"{start}{heads.other}{other}\n" for other in others]
+        return f"{heads.level}{text}\n", "".join([f"{start}{heads.first}{first}\n", *further])
+
+    def _new_heads(self, second: int, level: str, file: str, line: int) -> Heads:
+        if len(self._heads) >= _REMEMBERED:
+            self._heads.clear()
+        when, place = self._time(second), self._location(file, line)
+        grade = _one_line(f"[{str(level)[:_LONGEST]}]").ljust(_LEVEL_WIDTH)
+        before, behind = (
+            f"{self._before}[{when}]{self._after}{grade}{place}{self._tag}",
+            f"]{self._rank}{grade}",
         )
+        heads = Heads(before, f"[{when}.", f"{behind}{place}{self._tag}", f"{behind}| ")
+        self._heads[second, level, file, line] = heads
+        return heads
+
+    def _time(self, second: int) -> str:
+        """`20260102 03:04:05`, local; dashes for what is no time."""
+        if second < 0:
+            return "-------- --:--:--"
+        if second != self._when[0]:
+            self._when = (second, time.strftime("%Y%m%d %H:%M:%S", time.localtime(second)))
+        return self._when[1]
 
 
 def _one_line(text: str) -> str:

@@ -20,7 +20,7 @@ from rankside.identity import safe_name
 from rankside.wire import Kind, unpack
 from rankside_agent import files
 from rankside_agent.journal import Entry, EntryType, Position, Reader, State
-from rankside_agent.lines import Clock, Form, Locations, Thresholds
+from rankside_agent.lines import Form, Locations, Thresholds
 from rankside_agent.logfile import LogFile, Mark, Rename, Rotation
 
 _STEP_LEAST, _STEP_MOST = 128 << 10, 1 << 20  # bytes of journal in one step
@@ -44,24 +44,34 @@ class Lane:
         return self.reader.position
 
 
+class Outlet(NamedTuple):
+    """The lines of those files that take a record of one channel and level."""
+
+    levels: tuple[list[str], ...]
+    node: list[str] | None
+
+
 class Pages(dict[Path, list[str]]):
     """Lines for each file of a lane, one string a record."""
 
     def __init__(self, wanted: Callable[[Path], bool]) -> None:
         super().__init__()
         self._wanted = wanted
-        self._others: set[Path] = set()
+        self._outlets: dict[tuple[Channel, int], Outlet] = {}
 
-    def add(self, path: Path, line: str) -> None:
-        """One record, unless the file is another lane's."""
-        lines = self.get(path)
-        if lines is not None:
-            lines.append(line)
-        elif path not in self._others:
-            if self._wanted(path):
-                self[path] = [line]
-            else:
-                self._others.add(path)
+    def outlet(self, channel: Channel, number: int) -> Outlet:
+        """Where the channel's records of this level go: looked up once a step, not for each record."""
+        found = self._outlets.get((channel, number))
+        if found is None:
+            paths = [channel.paths[name] for name in channel.threshold(number)]
+            node = channel.paths.get("node") if paths else None
+            levels = tuple(self._lines(path) for path in paths if self._wanted(path))
+            found = Outlet(levels, self._lines(node) if node is not None and self._wanted(node) else None)
+            self._outlets[channel, number] = found
+        return found
+
+    def _lines(self, path: Path) -> list[str]:
+        return self.setdefault(path, [])
 
 
 class LogFiles:
@@ -92,7 +102,6 @@ class LogFiles:
         self._channels: dict[tuple[int, str, str], Channel] = {}
         self._locations: dict[tuple[int, str], Locations] = {}
         self._fresh = False  # a new inode that no checkpoint holds yet
-        self._local_time = Clock()
         self._saved_at = 0.0
         self._dirty = False
         self.idle = False  # nothing was left to write at the last look
@@ -249,7 +258,7 @@ class LogFiles:
 
     def _write(self, lane: Lane, pages: Pages, before: Position) -> set[Path]:
         """Write the pages; returns the files that could not take theirs. Raises OSError before any byte."""
-        encoded = {path: _encoded(lines) for path, lines in pages.items()}
+        encoded = {path: _encoded(lines) for path, lines in pages.items() if lines}
         failed = self._make_ready(lane, encoded, before)
         for path, data in encoded.items():
             if path in failed:
@@ -393,18 +402,15 @@ class LogFiles:
                 self._line(pages, channel, (0, 40, "ERROR", "rankside", 0, text))
 
     def _line(self, pages: Pages, channel: Channel, fields: Any) -> None:
-        at, number, name, file, line, text = fields
-        names = channel.threshold(number)
-        if not names:
+        at, number, level, file, line, text = fields
+        levels, node = pages.outlet(channel, number)
+        if not levels and node is None:
             return
-        form = channel.form
-        when, level, location = self._local_time(at), form.level(name), form.location(file, line)
-        level_line = form.level_line(when, level, location, text)
-        node_line = form.node_line(when, Clock.micros(at), level, location, text)
-        for each in names:
-            pages.add(channel.paths[each], level_line)
-        if "node" in channel.paths:
-            pages.add(channel.paths["node"], node_line)
+        level_line, node_line = channel.form(at, level, file, line, text)
+        for lines in levels:
+            lines.append(level_line)
+        if node is not None:
+            node.append(node_line)
 
 
 class Channel:

@@ -29,8 +29,8 @@ class Lock:
         """Raises Taken, and OSError where the file cannot be made."""
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:  # flock, and not lockf, which ends when anything in this process has read the file and closed it
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except (BlockingIOError, PermissionError):
             owner = os.read(self._fd, 100).decode(errors="replace").strip() or "unknown"
             os.close(self._fd)
@@ -49,7 +49,6 @@ class Endpoint:
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], target: str) -> None:
         """Raises Taken where another agent lives there, ValueError for what may not be bound."""
         self.target = target
-        self._context = context
         self._path = Path(target.removeprefix("ipc://")) if target.startswith("ipc://") else None
         self._lock: Lock | None = None
         if self._path is not None:
@@ -96,13 +95,10 @@ class Endpoint:
             return False
 
     def close(self) -> None:
-        """Unbind, remove the path, let go of the lock, in this order. The context ends with it.
-
-        ZeroMQ removes the path in a thread of its own, some time after the socket was closed: without waiting
-        for that it could be the path of the agent that comes after us.
-        """
+        """Unbind, remove the path, let go of the lock, in this order."""
         self.socket.close(linger=200)
-        self._context.destroy(linger=200)
+        if self._path is not None and self.intact():
+            self._path.unlink(missing_ok=True)
         if self._lock is not None:
             self._lock.release()
 

@@ -40,7 +40,8 @@ class Recovery:
     ) -> None:
         self._registry = registry
         self._remembered = remembered  # a file: roots that ranks told of, for the next agent
-        self._roots = {*map(str, roots), *map(str, files.read_json(remembered) or [])}
+        told = files.read_json(remembered)
+        self._roots = {*map(str, roots), *map(str, told if isinstance(told, list) else [])}
         self._agent_id = agent_id
         self._lost_after = lost_after
         self._report = report
@@ -136,9 +137,7 @@ class Recovery:
         def then(run: Run, channel: Channel) -> None:
             self._underway.discard(folder.name)
             if channel.watched and Path(channel.hello.spool) != folder:
-                self._report(
-                    f"spool {folder}: is not that of {hello.channel}, which is {channel.hello.spool}"
-                )
+                self._report(f"spool {folder}: {hello.channel} has another one, {channel.hello.spool}")
                 return
             channel.watched = True
             self._recover(run, channel, folder)

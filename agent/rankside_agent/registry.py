@@ -78,6 +78,9 @@ class Registry:
         if hello.channel in self.gone:
             return
         run = self._run_of(hello)
+        if hello.channel in run.channels:  # the run was only now opened again
+            then(run, run.channels[hello.channel])
+            return
         waiting = self._opening.get(hello.channel)
         if waiting is not None:
             waiting.then[:] = [lambda channel: then(run, channel)]  # the latest connection counts

@@ -88,7 +88,8 @@ def _log_files(run: Run) -> dict[str, Any]:
 
 
 def _sink(run: Run, name: str) -> dict[str, Any]:
-    told = files.read_json(run.folder / "sinks" / f"{name}.json") or {}
+    found = files.read_json(run.folder / "sinks" / f"{name}.json")
+    told = found if isinstance(found, dict) else {}
     read = int(told.get("read", 0))
     return {
         "reader": name,

@@ -24,6 +24,7 @@ class Writer:
         self._report = report
         self._wake = threading.Event()
         self._stop_by: float | None = None
+        self._seen_all = False  # since it was told to stop
         self._give_up = 0
         self.files: LogFiles | None = None
         self.failed = ""
@@ -83,7 +84,10 @@ class Writer:
             segment, self._give_up = self._give_up, 0
             files.give_up_before(segment)
         self._wake.clear()
-        if not files.advance():
+        stopping = self._stop_by is not None
+        moved = files.advance()
+        self._seen_all = stopping and files.idle
+        if not moved:
             if files.unsaved:
                 files.save()
             elif self._stop_by is None:
@@ -92,5 +96,4 @@ class Writer:
     def _finished(self) -> bool:
         if self._stop_by is None:
             return False
-        done = self.files is not None and self.files.idle and not self.failed
-        return done or time.monotonic() > self._stop_by
+        return (self._seen_all and not self.failed) or time.monotonic() > self._stop_by

@@ -157,7 +157,7 @@ class Monitor:
         with self._lock:
             if self._closed:
                 return
-            known = isinstance(status, str) and status in STATUSES
+            known = type(status) is str and status in STATUSES
             if status is not None and not known:
                 self._refuse("close", ValueError(f"no such status; choices: {', '.join(STATUSES)}"))
             said = status if known else self._status or "finished"

@@ -23,14 +23,16 @@ if TYPE_CHECKING:
     from rankside.client import Monitor
 
 Undo = Callable[[], None]
+_NEAR = 20  # frames between a handler that passes records on and loguru's call of us
+_CALL_HANDLERS = logging.Logger.callHandlers.__code__
 
 
 def capture(monitor: Monitor, level: str | int | None) -> list[Undo]:
     """Attach everything; returns what detaches it again. Raises ValueError for an unknown level."""
-    number = level_number(level)
-    undo = [_capture_stdlib(monitor, logging.INFO if number is None else number)]
+    number, twins = level_number(level), _Twins()
+    undo = [_capture_stdlib(monitor, logging.INFO if number is None else number, twins)]
     if "loguru" in sys.modules or _installed("loguru"):
-        undo += _capture_loguru(monitor, number or 0)
+        undo += _capture_loguru(monitor, number or 0, twins)
     return [*undo, _capture_warnings(monitor), *_capture_uncaught(monitor)]
 
 
@@ -60,10 +62,13 @@ class Handler(logging.Handler):
     On the root logger, with `as_before`, it also keeps up what logging does where nobody handles a record.
     """
 
-    def __init__(self, monitor: Monitor, as_before: AsBefore | None = None) -> None:
+    def __init__(
+        self, monitor: Monitor, as_before: AsBefore | None = None, twins: _Twins | None = None
+    ) -> None:
         super().__init__()
         self._monitor = monitor
         self._as_before = as_before
+        self._twins = twins
 
     def createLock(self) -> None:
         """None: `handle` below does not use it."""
@@ -84,6 +89,8 @@ class Handler(logging.Handler):
                 text += _attached(record)
             name = record.name.rpartition(".")[2]
             self._monitor._log(record.levelno, record.levelname, name, record.lineno, text, record.created)
+            if self._twins is not None:
+                self._twins.taken(record)
             if self._as_before is not None and record.levelno >= logging.WARNING:
                 self._last_resort(record, self._as_before)
         except Exception as error:  # noqa: BLE001  a log call never raises
@@ -108,6 +115,32 @@ class AsBefore(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         """Where no logger on the record's way has a level of its own, the root's held."""
         return record.levelno >= self._level or any(logger.level for logger in _path_to_root(record.name))
+
+
+class _Twins:
+    """Records of stdlib logging that a handler of the program passes on to loguru: they are taken once."""
+
+    def __init__(self) -> None:
+        self._local = threading.local()
+
+    def taken(self, record: logging.LogRecord) -> None:
+        """The root logger's first handler, ours, has it; the others get it now."""
+        self._local.record = record
+
+    def passed_on(self) -> bool:
+        """Whether loguru's call, in which we are, comes from a handler that was given that record."""
+        record = getattr(self._local, "record", None)
+        if record is None:
+            return False
+        self._local.record = None
+        frame = sys._getframe(2).f_back
+        for _ in range(_NEAR):
+            if frame is None:
+                return False
+            if frame.f_code is _CALL_HANDLERS:
+                return frame.f_locals.get("record") is record
+            frame = frame.f_back
+        return False
 
 
 def _path_to_root(name: str) -> list[logging.Logger]:
@@ -153,10 +186,10 @@ def _attached(record: logging.LogRecord) -> str:
     return "".join(f"\n{part}" for part in parts)
 
 
-def _capture_stdlib(monitor: Monitor, level: int) -> Undo:
+def _capture_stdlib(monitor: Monitor, level: int, twins: _Twins) -> Undo:
     root = logging.getLogger()
     before, as_before = root.level, AsBefore(root.level)
-    handler = Handler(monitor, as_before)
+    handler = Handler(monitor, as_before, twins)
     loggers = [each for each in root.manager.loggerDict.values() if isinstance(each, logging.Logger)]
     consoles = [other for logger in (root, *loggers) for other in logger.handlers]
     if level < root.level:
@@ -164,6 +197,7 @@ def _capture_stdlib(monitor: Monitor, level: int) -> Undo:
             other.addFilter(as_before)
         root.setLevel(level)
     root.addHandler(handler)
+    root.handlers.insert(0, root.handlers.pop())  # the first: see _Twins
 
     def undo() -> None:
         root.removeHandler(handler)
@@ -175,13 +209,15 @@ def _capture_stdlib(monitor: Monitor, level: int) -> Undo:
     return undo
 
 
-def _capture_loguru(monitor: Monitor, level: int) -> list[Undo]:
+def _capture_loguru(monitor: Monitor, level: int, twins: _Twins) -> list[Undo]:
     from loguru import logger
 
     from rankside import loguru_guard
 
     def take(entry: Any) -> bool:
         try:
+            if twins.passed_on():
+                return False
             text = entry["message"]
             if entry["exception"] is not None and entry["exception"].value is not None:
                 text = f"{text}\n{exception_text(entry['exception'].value)}"

@@ -91,7 +91,7 @@ class Spool:
         self._room = self._size  # of the segment, for records that need no second look; 0 when tight or ended
         self.hurry = False  # a segment was filled: the transport should not wait for more
         self.on_roll: Callable[[], None] | None = None  # wakes the transport then
-        folder.mkdir(parents=True, mode=0o700)
+        folder.mkdir(parents=True, mode=0o700, exist_ok=True)  # left by an attempt that had no room
         state = None
         try:
             self._state = state = _StatePage(folder / "state", create=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,13 @@ import pytest
 from rankside import wire
 from rankside.identity import Hello
 from rankside.wire import Kind
-from rankside_agent.journal import Journal
+from rankside_agent.config import Settings
+from rankside_agent.journal import Entry, Journal, Reader
 from rankside_agent.logfile import Rotation, rotated
 from rankside_agent.logfiles import LogFiles
+from rankside_agent.progress import Channel
+from rankside_agent.registry import Registry
+from rankside_agent.runs import Run
 
 PATIENCE = 30.0  # seconds; what fails, fails after this
 
@@ -177,3 +181,82 @@ class Scene:
 def scene(tmp_path: Path, info: Callable[..., dict[str, Any]]) -> Scene:
     """A run's journal and log files, without a thread or a process."""
     return Scene(tmp_path, info)
+
+
+class House:
+    """A node's runs without a socket: what the agent's loop does with them, step by step."""
+
+    def __init__(self, root: Path, **settings: Any) -> None:
+        self.root, self.state = root, root / "state"
+        self.settings = Settings(**{"finish_after_seconds": 0.0, "segment_bytes": 1 << 16, **settings})
+        self.reports: list[str] = []
+        self.registry = self.start()
+
+    def start(self) -> Registry:
+        """An agent that was just started, or started again after it was killed."""
+        self.registry = Registry(self.state, self.settings, self.reports.append, lambda: None)
+        return self.registry
+
+    def kill(self) -> None:
+        """Without a goodbye; only the threads end, for they are this test's own."""
+        for run in self.registry.runs.values():
+            run.writer.stop(0.0)
+            run.writer.join(PATIENCE)
+            run.claims.stop()
+        self.registry.runs.clear()
+
+    def ask(self, hello: Hello, first: int = 1) -> list[tuple[Run, Channel]]:
+        """Ask for a channel; it appears in the list."""
+        found: list[tuple[Run, Channel]] = []
+        self.registry.open(hello, first, lambda run, channel: found.append((run, channel)))
+        return found
+
+    def open(self, hello: Hello, first: int = 1) -> tuple[Run, Channel]:
+        """Open a channel, to its end."""
+        found = self.ask(hello, first)
+
+        def opened() -> bool:
+            self.registry.settle()
+            return bool(found)
+
+        wait_until(opened, f"{hello.channel} is open; {self.reports}")
+        return found[0]
+
+    def tick(self) -> None:
+        self.registry.tick(time.monotonic())
+
+    def finish(self) -> None:
+        """Until no run is left."""
+
+        def finished() -> bool:
+            self.tick()
+            return not self.registry.runs
+
+        wait_until(finished, f"all runs finished; {self.reports}")
+
+    def entries(self, run: Run, which: str = "logs") -> list[Entry]:
+        reader, found = Reader(run.folder / "journal" / which), []
+        while entries := reader.read():
+            found += entries
+        return found
+
+    def sequence(self, run: Run, which: str = "logs") -> list[tuple[int, int]]:
+        """(sequence number, kind) of every record of a journal."""
+        return [
+            (seq, kind)
+            for entry in self.entries(run, which)
+            if entry.records()
+            for seq, kind, _ in entry.frames()
+        ]
+
+    def lines(self, path: Path) -> list[str]:
+        """What stands behind the location."""
+        return re.findall(r"^\[.*?\] : (.*)$", path.read_text(), re.M) if path.exists() else []
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Iterator[House]:
+    """A node's runs."""
+    made = House(tmp_path)
+    yield made
+    made.kill()

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rankside_agent.lines import Clock, Form, Locations, Thresholds
+from rankside_agent.lines import Form, Locations, Thresholds
 
 Info = Callable[..., dict[str, Any]]
 AT = 1767323045.123456  # 2026-01-02 03:04:05 UTC
@@ -28,11 +28,7 @@ def utc() -> Iterator[None]:
 
 
 def both(form: Form, text: str, level: str = "INFO", at: float = AT, line: int = 215) -> tuple[str, str]:
-    when, location = Clock()(at), form.location("train", line)
-    return (
-        form.level_line(when, form.level(level), location, text),
-        form.node_line(when, Clock.micros(at), form.level(level), location, text),
-    )
+    return form(at, level, "train", line, text)
 
 
 def test_the_level_line_is_as_primus_prints_it_and_the_node_line_is_short(info: Info):
@@ -68,13 +64,14 @@ def test_the_launcher_has_its_own_head(info: Info):
 
 
 def test_levels_and_locations_keep_their_width_and_never_break_the_line(info: Info):
-    form = Form(info(7, module="a\nb", user="u\r\nv"), Locations())
-    line, _ = both(form, "x", "Level 15\n[forged]")
-    assert line.count("\n") == 1
-    assert "[Level 15 [forged]]" in line
-    assert "[u  v/team][a b        ]" in line
-    assert form.level("WARNING") == "[WARNING]  "
-    assert form.level("CRITICAL") == "[CRITICAL] "
+    form = Form(info(7, module="a\nb", user="u\r\nv", label="7\n[forged]", node_ip="\n"), Locations())
+    for line in both(form, "x", "Level 15\n[forged]"):
+        assert line.count("\n") == 1
+        assert "[Level 15 [forged]]" in line
+        assert "[rank-7 [forged]/8]" in line
+    assert "[u  v/team][a b        ]" in both(form, "x")[0]
+    assert "[WARNING]  [" in both(form, "x", "WARNING")[0]
+    assert "[CRITICAL] [" in both(form, "x", "CRITICAL")[0]
 
 
 def test_the_location_grows_with_the_longest_seen_as_in_primus():
@@ -87,24 +84,25 @@ def test_the_location_grows_with_the_longest_seen_as_in_primus():
 
 def test_no_name_of_a_stranger_makes_every_line_long_or_fills_the_memory(info: Info):
     form = Form(info(7, module="m" * 4096), Locations())
-    for number in range(20_000):
-        form.location("f" * 100_000 + str(number), number)
-        form.level("l" * 100_000 + str(number))
-    line, _ = both(form, "x", "L" * 100_000)
-    assert len(line) < 1500
-    assert len(form._levels) <= 10_000
+    for number in range(3000):
+        line, node = form(AT, "l" * 10_000 + str(number), "f" * 10_000 + str(number), number, "x")
+        assert len(line) < 1500
+        assert len(node) < 1000
+    assert len(form._heads) <= 1000
 
 
 @pytest.mark.parametrize("at", [math.nan, math.inf, -math.inf, -1.0, 1e300, -5, 2**70])
-def test_a_time_that_is_none_is_shown_as_dashes(at: float):
-    assert Clock()(at) == "-------- --:--:--"
-    assert Clock.micros(at) == 0
+def test_a_time_that_is_none_is_shown_as_dashes(info: Info, at: float):
+    line, node = both(Form(info(7), Locations()), "x", at=at)
+    assert line.startswith("[-------- --:--:--][user/team]")
+    assert node.startswith("[-------- --:--:--.000000][rank-7/8]")
 
 
 @pytest.mark.parametrize("at", [0, 0.0, 0.9999999999999999, AT, 1e9 - 1e-7, 253402300799, True])
-def test_every_time_up_to_the_year_9999_is_shown(at: float):
-    assert re.fullmatch(r"\d{8} \d\d:\d\d:\d\d", Clock()(at))
-    assert 0 <= Clock.micros(at) < 1_000_000
+def test_every_time_up_to_the_year_9999_is_shown(info: Info, at: float):
+    line, node = both(Form(info(7), Locations()), "x", at=at)
+    assert re.match(r"\[\d{8} \d\d:\d\d:\d\d\]\[user", line)
+    assert re.match(r"\[\d{8} \d\d:\d\d:\d\d\.\d{6}\]\[rank", node)
 
 
 ALL = ("debug", "info", "warning", "error")

@@ -19,7 +19,7 @@ from setups import OURS, SETUPS
 from workplace import HERE, Agent, Process, Workplace, hear, say
 
 STATES = ("up", "absent", "frozen")
-_SETTLE = 0.1  # seconds after a block for a living agent, which sends for 50 ms and writes after that
+_SETTLE = 0.06  # seconds after a block for a living agent: its rank sends after 50 ms
 _STEP_LINES, _STEP_PAUSE, _STEP_SCALARS = 10, 0.002, 100
 _REFERENCE_STEP = 100_000.0  # microseconds: the step of design, 10 a second
 
@@ -128,16 +128,17 @@ def measure(place: Workplace, size: Size) -> Iterator[Section | Agent]:
         for each in found if number % 2 == 0 else reversed(found):
             answer = callers.ask(each.worker, call=each.call, count=size.calls // each.dear)
             each.took.append(answer["took"])
-    yield _costs(found, callers.missing)
+    yield _costs(found, callers.missing, size)
     yield _derived(found)
     yield _loop(callers, size)
     yield callers.agents["up"]
     callers.end()
 
 
-def _costs(found: list[Candidate], missing: dict[str, str]) -> Section:
+def _costs(found: list[Candidate], missing: dict[str, str], size: Size) -> Section:
     notes = [
-        f"calls back to back in blocks, one block of each candidate a round, in turns; {sizes()}",
+        f"calls back to back in small blocks, one of each candidate in each of {size.rounds} rounds",
+        f"{sizes()}; rounds: without the outermost tenth on each side",
         "median: of the rounds' medians; x packb: of the rounds' ratios; p99, p99.9: of all single calls",
         "agent up: records reach its files meanwhile; absent: nobody listens; frozen: SIGSTOP; none dropped",
         *(f"{name}: left out, {why}" for name, why in missing.items()),

@@ -33,9 +33,9 @@ def percentile(ordered: Sequence[float], share: float) -> float:
 
 
 def spread(values: Iterable[float]) -> str:
-    """Lowest and highest of the rounds."""
+    """Where the rounds lie, without the outermost tenth on each side."""
     found = sorted(values)
-    return f"{text(found[0])} .. {text(found[-1])}" if found else ""
+    return f"{text(percentile(found, 10))} .. {text(percentile(found, 90))}" if found else ""
 
 
 def text(value: Value) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -55,16 +56,16 @@ def main() -> None:
 
 
 def _caller(place: Workplace, quick: bool) -> Iterator[Section]:
-    size = caller.Size(5, 800, 2, 100) if quick else caller.Size(15, 2000, 6, 250)
+    size = caller.Size(16, 240, 2, 100) if quick else caller.Size(80, 400, 6, 250)
     for found in caller.measure(place, size):
         if isinstance(found, Agent):
-            yield asking.measure(place, found, 3 if quick else 11)
+            yield asking.measure(place, found, 2 if quick else 11)
         else:
             yield found
 
 
 def _agent(place: Workplace, quick: bool) -> Iterator[Section]:
-    yield agent_side.measure(place, records=40_000 if quick else 200_000, rounds=1 if quick else 3)
+    yield agent_side.measure(place, records=30_000 if quick else 200_000, rounds=1 if quick else 3)
 
 
 def _starts(place: Workplace, quick: bool) -> Iterator[Section]:
@@ -72,11 +73,14 @@ def _starts(place: Workplace, quick: bool) -> Iterator[Section]:
 
 
 def _tail(place: Workplace, quick: bool) -> Iterator[Section]:
-    yield tailing.measure(place, 200_000_000 if quick else 2_000_000_000, 3 if quick else 7)
+    yield tailing.measure(place, 200_000_000 if quick else 2_000_000_000, 2 if quick else 7)
 
 
 PARTS = {"caller": _caller, "agent": _agent, "import": _starts, "tail": _tail}
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit(130)

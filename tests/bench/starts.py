@@ -12,7 +12,6 @@ _IMPORTS = {
     "nothing": "",
     "zmq, msgpack": "import zmq, msgpack",
     "rankside": "import rankside",
-    "numpy": "import numpy",
 }
 _BASE = "nothing"
 

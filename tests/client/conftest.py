@@ -68,7 +68,8 @@ def start(here: Path) -> Callable[..., Any]:
     """`rankside.init` of a rank that nobody listens to, and that does not wait for anyone when it leaves."""
 
     def begin(**given: Any) -> Any:
-        wanted = {"exp_root": here / "exp", "rank": 0, "world_size": 1, "flush_seconds": 0, **given}
+        wanted = {"exp_root": here / "exp", "rank": 0, "world_size": 1, "flush_seconds": 0}
+        wanted |= {"endpoint": f"ipc://{here}/a.sock", **given}
         return rankside.init(**wanted)
 
     return begin
@@ -215,6 +216,14 @@ class FakeAgent:
         found = wire.batch(payload)
         return peer, found[0].seq, found[-1].seq
 
+    def batches_to(self, last: int) -> list[int]:
+        """The sequence numbers of all batches up to the one that ends with `last`."""
+        found: list[int] = []
+        while not found or found[-1] != last:
+            _, first, end = self.batch()
+            found += range(first, end + 1)
+        return found
+
     def nothing(self, seconds: float, but: tuple[bytes, ...] = (Message.BEAT,)) -> None:
         """Nothing but heartbeats comes for so long."""
         deadline = time.monotonic() + seconds
@@ -271,7 +280,7 @@ class FakeAgent:
         """All it holds of a channel, or of the only one."""
         if channel is None:
             (channel,) = self.held
-        return [(seq, kind, fields) for seq, (kind, fields) in sorted(self.held[channel].items()) if seq > 0]
+        return [(seq, kind, fields) for seq, (kind, fields) in sorted(self.held[channel].items()) if fields]
 
     def logs(self, channel: str | None = None) -> list[str]:
         return [fields[5] for _, kind, fields in self.records(channel) if kind == Kind.LOG]

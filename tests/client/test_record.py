@@ -211,7 +211,15 @@ def test_names_that_are_no_texts_become_texts():
     odd = {("loss", "train"): 1, 7: 2, None: 3, Mood.GOOD: 4, Tensor(9): 5, b"x": 6, "plain": 7}
     good, refused = through(named(odd))
     assert refused == {}
-    assert good == {"('loss', 'train')": 1, "7": 2, "None": 3, "<Mood.GOOD: 1>": 4, "9": 5, "b'x'": 6, "plain": 7}
+    assert good == {
+        "('loss', 'train')": 1,
+        "7": 2,
+        "None": 3,
+        "<Mood.GOOD: 1>": 4,
+        "9": 5,
+        "b'x'": 6,
+        "plain": 7,
+    }
 
 
 def test_a_value_that_cannot_be_packed_does_not_take_the_others_with_it():

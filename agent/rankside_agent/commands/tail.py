@@ -16,6 +16,7 @@ import typer
 
 from rankside_agent.commands import fail
 from rankside_agent.tail import filters, session
+from rankside_agent.tail.escape import escape
 from rankside_agent.tail.fold import alone, fold, ranks_of
 from rankside_agent.tail.folder import RANK
 from rankside_agent.tail.screen import Notices, Screen
@@ -102,12 +103,13 @@ def tail(
 
 def _perform(job: session.Job, follow: bool, places: list[Path]) -> None:
     logs = job.tree.scan()
-    if not logs and not follow:
-        fail(f"tail: {_why_nothing(job, places)}", 1)
+    missing = "" if job.tree.matched else escape(_why_nothing(job, places))
+    if missing and not follow:
+        fail(f"tail: {missing}", 1)
     families = session.show_past(job, logs, whole_lines=follow)
     if follow:
-        if not logs:
-            job.say(f"{_why_nothing(job, places)}; waiting for it")
+        if missing:
+            job.say(f"{missing}; waiting for it")
         session.follow(job, logs, families)
 
 

@@ -153,12 +153,12 @@ def _metrics(source: Source, time: Any, step: Any, values: Any) -> _Made:
 def _throughput(source: Source, time: Any, step: Any, values: Any) -> _Made:
     point, refused = _metrics(source, time, step, values)
     assert isinstance(point, Scalars)
-    renamed = {_throughput_name(name): value for name, value in point.values.items()}
-    return point._replace(values=renamed), refused
+    shown = [(_THROUGHPUT_NAMES.get(name, f"throughput/{name}"), value) for name, value in point.values.items()]
+    return point._replace(values={name: value for name, value in shown if name}), refused
 
 
-def _throughput_name(name: str) -> str:
-    return "iteration-time" if name == "elapsed_s" else f"throughput/{name}"  # the former is Megatron's name
+# Sizes are the same in every step: there is nothing to draw. The time has the name that Megatron gives it
+_THROUGHPUT_NAMES = {"elapsed_s": "iteration-time", "global_batch_size": "", "seq_length": ""}
 
 
 def _params(source: Source, time: Any, values: Any) -> _Made:

@@ -3,7 +3,7 @@
 | record        | in TensorBoard |
 | ------------- | -------------- |
 | metrics       | scalars under their own names, NaN and infinities as they are |
-| throughput    | scalars `iteration-time` (elapsed_s) and `throughput/{field}` |
+| throughput    | scalars `iteration-time` (elapsed_s) and `throughput/{field}`; no batch and sequence sizes |
 | params        | text `params`, a table |
 | event         | text `events/{name}`, a table of its fields; an artifact is `events/artifact` |
 

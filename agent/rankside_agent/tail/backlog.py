@@ -15,9 +15,10 @@ from rankside_agent.tail.merge import merged, newest_first
 from rankside_agent.tail.names import Position
 from rankside_agent.tail.record import Record, weight
 from rankside_agent.tail.search import wanted_backward
+from rankside_agent.tail.tally import Tally
 
 _BUDGET = 1 << 26  # bytes of records kept
-_AROUND = 4096  # records that are searched at most for the other ranks of the oldest fold
+_AROUND = 4096  # steps back at most, to look for the other ranks of the oldest fold
 
 Folding = Callable[[Iterable[Record]], Iterator[Fold]]
 
@@ -43,14 +44,15 @@ class Backlog:
         self._kept: list[list[Record]] | None = [[] for _ in families]  # each newest first
         self._budget = budget
         self.count = 0
-        self.oldest = float("inf")  # the time the oldest record counts for
+        self._tally = Tally()
+        self.oldest = float("inf")  # the time for which the oldest counts that was found
         self.exhausted = False
 
     def last(self, count: int, folding: Folding) -> Iterator[Fold]:
         """The last `count` folds, whole ones."""
-        reach = count
+        target = count
         while True:
-            self._reach(reach)
+            reached = self._reach(target, folding)
             whole_from = self.oldest
             if folding is not alone and count:
                 self._look_around(whole_from)
@@ -60,7 +62,7 @@ class Backlog:
                 whole += each.last.when is None or each.last.when >= whole_from
             if whole >= count or self.exhausted or not count:
                 return islice(folding(self.records()), max(0, total - count), None)
-            reach = 2 * self.count
+            target = count + reached - whole  # the tally may count too many
 
     def records(self) -> Iterator[Record]:
         """What was reached, in the order of time."""
@@ -72,9 +74,12 @@ class Backlog:
             if start is not None
         )
 
-    def _reach(self, count: int) -> None:
-        while self.count < count and not self.exhausted:
+    def _reach(self, count: int, folding: Folding) -> int:
+        while (
+            reached := self.count if folding is alone else self._tally.count
+        ) < count and not self.exhausted:
             self._step()
+        return reached
 
     def _look_around(self, edge: float) -> None:
         """The oldest fold may have members that lie further back."""
@@ -88,8 +93,12 @@ class Backlog:
         if found is None:
             self.exhausted = True
             return
-        self.oldest, number, self._starts[number], record = found
+        self.oldest, number, place, record = found
+        if record is None:
+            return
+        self._starts[number] = place
         self.count += 1
+        self._tally.add(record)
         self._budget -= weight(record)
         if self._budget < 0:
             self._kept = None

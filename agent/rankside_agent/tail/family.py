@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import closing
 
 from rankside_agent.tail import assembly, lines
-from rankside_agent.tail.lines import CHUNK, Cutter
+from rankside_agent.tail.lines import CHUNK, FIRST, Cutter
 from rankside_agent.tail.log import Log
 from rankside_agent.tail.names import LIVE, Order, Position
 from rankside_agent.tail.piece import Piece
@@ -103,9 +103,9 @@ class Family:
 
 def cut(piece: Piece, offset: int, end: int) -> Iterator[bytes]:
     """The lines between two offsets; the last one as it is."""
-    cutter = Cutter()
-    while data := piece.read(offset, min(CHUNK, end - offset)):
-        offset += len(data)
+    cutter, block = Cutter(), FIRST
+    while data := piece.read(offset, min(block, end - offset)):
+        offset, block = offset + len(data), min(2 * block, CHUNK)
         yield from cutter.feed(data)
     if cutter.waits:
         yield cutter.rest()

@@ -56,6 +56,18 @@ def ranks_of(labels: Iterable[str]) -> str:
     return ",".join(spans + sorted({label for label in labels if number(label) is None}))
 
 
+def said_by(record: Record) -> Said:
+    """All that must be the same."""
+    return record.source.label, record.level, record.location, record.late, record.text
+
+
+def at_once(first: float | None, second: float | None) -> bool:
+    """Whether two times are close enough."""
+    if first is None or second is None:
+        return first is second
+    return abs(first - second) <= SPAN
+
+
 class _Folder:
     def __init__(self) -> None:
         self._open: deque[Fold] = deque()
@@ -72,10 +84,14 @@ class _Folder:
             yield self._close()
 
     def _is_full(self, record: Record) -> bool:
-        return len(self._open) >= _MOST or self._heavy > _HEAVY or not _at_once(self._open[0].record, record)
+        return (
+            len(self._open) >= _MOST
+            or self._heavy > _HEAVY
+            or not at_once(self._open[0].record.when, record.when)
+        )
 
     def _add(self, place: int, record: Record) -> None:
-        same = self._said[_said(record)]
+        same = self._said[said_by(record)]
         found = self._to_join(same, record) if same else None
         if found is None:
             found = Fold(place, record, record, [record.label])
@@ -91,23 +107,13 @@ class _Folder:
     def _to_join(self, same: list[Fold], record: Record) -> Fold | None:
         reached = self._reached.get(record.stream, -1)
         later = same[bisect_right(same, reached, key=attrgetter("place")) :]
-        return next((fold for fold in later if _at_once(fold.record, record)), None)
+        return next((fold for fold in later if at_once(fold.record.when, record.when)), None)
 
     def _close(self) -> Fold:
         oldest = self._open.popleft()
-        said = _said(oldest.record)
+        said = said_by(oldest.record)
         del self._said[said][0]
         if not self._said[said]:
             del self._said[said]
         self._heavy -= weight(oldest.record) + (len(oldest.labels) - 1) * _LABEL
         return oldest
-
-
-def _said(record: Record) -> Said:
-    return record.source.label, record.level, record.location, record.late, record.text
-
-
-def _at_once(first: Record, second: Record) -> bool:
-    if first.when is None or second.when is None:
-        return first.when is second.when
-    return abs(first.when - second.when) <= SPAN

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from rankside_agent.tail import names
 from rankside_agent.tail.names import LIVE
-from rankside_agent.tail.record import LEVELS
+from rankside_agent.tail.record import LEVELS, number
 
 FLOORS = {name: LEVELS[name.upper()] for name in ("debug", "info", "warning", "error")}
 RANK, NODE, MASTER = "rank-", "node-", "master-"
@@ -49,7 +49,8 @@ def look(path: Path, label: str) -> Folder:
                 has_node = has_node or name.order != LIVE or _size(entry) > 0
             elif name.stem.startswith(MASTER) and name.stem.removeprefix(MASTER) in FLOORS:
                 masters.add(name.stem)
-    return Folder(path, label, tuple(sorted(nodes)), tuple(sorted(ranks)), tuple(sorted(masters)), has_node)
+    in_order = tuple(sorted(ranks, key=lambda rank: (number(rank) is None, number(rank) or 0, rank)))
+    return Folder(path, label, tuple(sorted(nodes)), in_order, tuple(sorted(masters)), has_node)
 
 
 def stems(path: Path) -> set[str]:

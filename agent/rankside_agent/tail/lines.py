@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 
 LIMIT = 1 << 20  # bytes of one line, and of one record, that are kept; more is cut and says so
 CHUNK = 1 << 16  # bytes read at once: more gains little, and a thousand files may be open at a time
+FIRST = 1 << 13  # reading begins small, for a few lines are mostly all that is wanted
 
-_FIRST = 1 << 13  # going back begins small, for the newest lines are mostly all that is asked for
 _BLOCK = 1 << 14
 
 Read = Callable[[int, int], bytes]  # (offset, count) -> bytes, fewer at the end
@@ -53,7 +53,7 @@ class Cutter:
         self._part += part[: LIMIT - len(self._part)]
 
 
-def backward(read: Read, end: int, block: int = _FIRST) -> Iterator[tuple[int, bytes]]:
+def backward(read: Read, end: int, block: int = FIRST) -> Iterator[tuple[int, bytes]]:
     """Each line before `end` with its offset, the newest first, read in blocks from the end."""
     if end <= 0:
         return
@@ -90,7 +90,7 @@ def whole_until(read: Read, end: int) -> int:
     """The offset after the last newline before `end`."""
     here = end
     while here > 0:
-        start = max(0, here - _FIRST)
+        start = max(0, here - FIRST)
         found = read(start, here - start).rfind(b"\n")
         if found >= 0:
             return start + found + 1

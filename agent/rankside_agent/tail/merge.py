@@ -13,12 +13,13 @@ from operator import itemgetter
 
 from rankside_agent.tail.names import Position
 from rankside_agent.tail.record import Record, Source, weight
+from rankside_agent.tail.search import Found
 
 _WINDOW = 1000  # records within which the ranks of one node log may lie out of order
 _WINDOWS = 50_000  # records in all windows together
 _HEAVY = 1 << 26  # bytes in all windows together
 
-Found = tuple[float, int, Position, Record]  # key of time, number of the family, place, record
+Newest = tuple[float, int, Position, Record | None]  # time it counts for, number of the family, place, record
 
 
 def by_time(records: list[Record]) -> list[tuple[float, Record]]:
@@ -45,8 +46,8 @@ def merged(families: Iterable[Iterable[Record]]) -> Iterator[Record]:
     return (record for _, record in heapq.merge(*streams, key=itemgetter(0)))
 
 
-def newest_first(families: Iterable[Iterable[tuple[Position, Record]]]) -> Iterator[Found]:
-    """All records from the newest back; a family is read only as far as its records are taken."""
+def newest_first(families: Iterable[Iterable[Found]]) -> Iterator[Newest]:
+    """All that is found from the newest back; a family is read only as far as its records are taken."""
     streams = [_falling(number, family) for number, family in enumerate(families)]
     streams.reverse()  # of equal times the last family's is the newest, as `merged` puts it last
     return heapq.merge(*streams, key=itemgetter(0), reverse=True)
@@ -67,9 +68,9 @@ def _in_windows(records: Iterable[Record], window: int, most: int) -> Iterator[t
     yield from by_time(held)
 
 
-def _falling(number: int, family: Iterable[tuple[Position, Record]]) -> Iterator[Found]:
+def _falling(number: int, family: Iterable[Found]) -> Iterator[Newest]:
     low = inf
-    for position, record in family:
-        if record.when is not None and record.when < low:
-            low = record.when
+    for position, record, when in family:
+        if when is not None and when < low:
+            low = when
         yield low, number, position, record

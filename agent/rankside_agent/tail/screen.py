@@ -13,6 +13,7 @@ from typing import TextIO
 from rankside_agent.tail.escape import escape
 
 _AGAIN = 60.0  # seconds before the same word is said again
+_MOST = 20  # different words in that time
 
 
 class Screen:
@@ -43,11 +44,12 @@ class Screen:
 
     def give_up(self) -> None:
         """Nobody reads: let the interpreter's last flush go nowhere instead of complaining."""
-        os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
+        if self._hangup:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
 
 
 class Notices:
-    """Standard error; the same word at most once a minute."""
+    """Standard error; the same word at most once a minute, and a flood of different ones is cut."""
 
     def __init__(self, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._stream = stream or sys.stderr
@@ -58,9 +60,11 @@ class Notices:
         """Say it, unless it was said just now."""
         now = self._clock()
         self._said = {said: at for said, at in self._said.items() if now - at < _AGAIN}
-        if text not in self._said:
-            self._said[text] = now
-            print(f"rankside tail: {escape(text)}", file=self._stream, flush=True)
+        if text in self._said or len(self._said) > _MOST:
+            return
+        self._said[text] = now
+        cut = "; for a minute no more is said" if len(self._said) > _MOST else ""
+        print(f"rankside tail: {escape(text)}{cut}", file=self._stream, flush=True)
 
 
 def _hangup_of(stream: TextIO) -> select.poll | None:

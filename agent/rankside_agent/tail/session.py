@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import resource
 import time
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import NoReturn
@@ -43,7 +46,7 @@ class Job:
 
 def show_past(job: Job, logs: list[Log], *, whole_lines: bool = False) -> list[Family]:
     """Print what is there; returns the logs it was read from, open."""
-    families = [family for log in logs if (family := _opened(job, log, whole_lines=whole_lines))]
+    families = _opened(job, logs, whole_lines=whole_lines)
     for each in _past(job, families):
         job.screen.write(job.show(each))
     job.screen.flush()
@@ -55,12 +58,24 @@ def follow(job: Job, logs: list[Log], families: list[Family]) -> NoReturn:
     _Following(job, logs, families).run()
 
 
-def _opened(job: Job, log: Log, *, whole_lines: bool) -> Family | None:
-    try:
-        return Family(log, whole_lines=whole_lines)
-    except OSError as error:
-        job.say(f"{log} cannot be read: {error.strerror or error}")
-        return None
+def _opened(job: Job, logs: Iterable[Log], *, whole_lines: bool) -> list[Family]:
+    families, failed = [], defaultdict(list)
+    for log in logs:
+        try:
+            families.append(Family(log, whole_lines=whole_lines))
+        except OSError as error:
+            failed[_reason(error)].append(log)
+    for reason, unread in failed.items():
+        others = f" and {len(unread) - 1} other logs" if len(unread) > 1 else ""
+        job.say(f"{unread[0]}{others} cannot be read: {reason}")
+    return families
+
+
+def _reason(error: OSError) -> str:
+    limit = ""
+    if error.errno == errno.EMFILE:
+        limit = f", the limit is {resource.getrlimit(resource.RLIMIT_NOFILE)[0]} (ulimit -n)"
+    return f"{error.strerror or error}{limit}"
 
 
 def _past(job: Job, families: list[Family]) -> Iterator[Fold]:
@@ -117,7 +132,7 @@ class _Following:
         except OSError as error:
             self._failures[follower] = self._failures.get(follower, 0) + 1
             if self._failures[follower] == _FAILURES:
-                self._job.say(f"{follower.log} cannot be read now: {error.strerror or error}; trying on")
+                self._job.say(f"{follower.log} cannot be read now: {_reason(error)}; trying on")
             return [], False
         self._failures.pop(follower, None)
         return polled
@@ -125,10 +140,9 @@ class _Following:
     def _look_for_new(self, begun: float) -> None:
         """What appears while we follow is new from its first line on."""
         self._followers += [Follower(log) for log in self._job.tree.scan()]
-        for log in list(self._closed):
-            if family := _opened(self._job, log, whole_lines=True):
-                self._closed.remove(log)
-                self._followers.append(_follower_of(family))
+        for family in _opened(self._job, self._closed, whole_lines=True):
+            self._closed.remove(family.log)
+            self._followers.append(_follower_of(family))
         now = time.monotonic()
         self._scan_at = now + max(_SCAN, (now - begun) * _SCAN_SHARE)
 

@@ -12,6 +12,7 @@ from contextlib import closing
 from datetime import datetime
 
 from rankside_agent.tail import line
+from rankside_agent.tail.assembly import Kind
 from rankside_agent.tail.family import START, Family
 from rankside_agent.tail.lines import Read, beginnings
 from rankside_agent.tail.names import Order, Position
@@ -40,7 +41,18 @@ def place(family: Family, since: float) -> Position:
     if opened is None:
         return Position(order, 0)
     with closing(opened[0]) as piece:
-        return Position(order, _offset(family, piece.read, opened[1], since))
+        return Position(order, _offset(family.log.kind, piece.read, opened[1], since))
+
+
+def times(kind: Kind, read: Read, offset: int, end: int) -> Iterator[tuple[int, float]]:
+    """Offset and time of each record that begins between the two offsets."""
+    lines = beginnings(read, offset, end)
+    if offset:
+        next(lines, None)  # we stand somewhere inside it
+    for start, text in lines:
+        head = kind.parse(text)
+        if head and head.location is not None and (when := line.seconds(head.stamp)) is not None:
+            yield start, when
 
 
 def _moment(text: str) -> datetime:
@@ -58,28 +70,17 @@ def _moment(text: str) -> datetime:
 
 
 def _begins_after(family: Family, order: Order, since: float) -> bool:
-    first = next(_times(family, family.peek(order), 0, _NEAR), None)
+    first = next(times(family.log.kind, family.peek(order), 0, _NEAR), None)
     return first is not None and first[1] >= since
 
 
-def _offset(family: Family, read: Read, end: int, since: float) -> int:
+def _offset(kind: Kind, read: Read, end: int, since: float) -> int:
     low, high = 0, end  # the record at `low` is older than `since`
     while high - low > _NEAR:
         middle = (low + high) // 2
-        found = next(_times(family, read, middle, high), None)
+        found = next(times(kind, read, middle, high), None)
         if found is not None and found[1] < since:
             low = found[0]
         else:
             high = middle
     return low
-
-
-def _times(family: Family, read: Read, offset: int, end: int) -> Iterator[tuple[int, float]]:
-    """Offset and time of each record that begins between the two offsets."""
-    lines = beginnings(read, offset, end)
-    if offset:
-        next(lines, None)  # we stand somewhere inside it
-    for start, text in lines:
-        head = family.log.kind.parse(text)
-        if head and head.location is not None and (when := line.seconds(head.stamp)) is not None:
-            yield start, when

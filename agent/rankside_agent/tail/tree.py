@@ -48,6 +48,7 @@ class Tree:
         self._found: set[tuple[Path, str]] = set()
         self._first = True
         self._met: set[Path] = set()
+        self.matched = False  # whether what is asked about exists, though it may have no logs yet
 
     def folders(self) -> list[Folder]:
         """All modules' folders there are, also those not asked for."""
@@ -83,12 +84,16 @@ class Tree:
         if each.masters:
             yield from self._master_log(each)
         if source == "node":
+            self.matched = True
             for stem in each.nodes:
                 yield self._log(each, each.path, stem, line.node_line, host=stem.removeprefix(NODE))
             return
         for label in each.ranks:
             path = each.path / f"{RANK}{label}"
-            if (path, "") in self._found or (self._ranks is not None and label not in self._ranks):
+            if self._ranks is not None and label not in self._ranks:
+                continue
+            self.matched = True
+            if (path, "") in self._found:
                 continue
             present = self._tried(folder.stems, path) or set()
             chosen = folder.level_file(present, self._level, lazy=bool(each.nodes))
@@ -97,6 +102,7 @@ class Tree:
                 yield self._log(each, path, chosen, line.level_line, label=label)
 
     def _master_log(self, each: Folder) -> Iterator[Log]:
+        self.matched = True
         present = {stem.removeprefix(MASTER) for stem in each.masters}
         stem = folder.level_file(present, self._level, lazy=False)
         if stem is not None:

@@ -31,7 +31,7 @@ def test_each_kind_of_record_becomes_its_point(run, read):
     run.add(
         channel,
         (Kind.METRICS, (12, {"lm loss": 0.5, "n": 3, "flag": True})),
-        (Kind.THROUGHPUT, (12, {"elapsed_s": 0.25, "tflops": 410.0})),
+        (Kind.THROUGHPUT, (12, {"elapsed_s": 0.25, "tflops": 410.0, "seq_length": 4096})),
         (Kind.PARAMS, ({"lr": 0.1},)),
         (Kind.EVENT, ("checkpoint", {"path": "/ckpt"})),
         (Kind.ARTIFACT, ("/trace.json",)),

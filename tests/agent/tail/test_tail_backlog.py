@@ -24,9 +24,10 @@ def shown(folds: Any) -> list[tuple[str, str]]:
     return [(ranks_of(each.labels), each.record.text) for each in folds]
 
 
-@pytest.fixture
-def families(run: Any, level_text: Text) -> list[Family]:
+@pytest.fixture(scope="module")
+def families(runs: Callable[[], Any], level_text: Text) -> list[Family]:
     """Eight ranks, ten steps a second apart; of each even step all say the same, else each its own."""
+    run = runs()
     for rank in range(8):
         for step in range(10):
             text = f"step {step}" if step % 2 == 0 else f"step {step} of {rank}"
@@ -49,7 +50,7 @@ def test_folds_are_counted_as_shown(families: list[Family], budget: int) -> None
 
 
 @BUDGETS
-@pytest.mark.parametrize("count", range(1, 50))
+@pytest.mark.parametrize("count", [1, 2, 8, 9, 10, 11, 17, 18, 19, 26, 44, 45, 46])
 def test_any_number_of_folds_is_the_end_of_all_of_them(
     families: list[Family], budget: int, count: int
 ) -> None:
@@ -88,23 +89,38 @@ def test_only_the_ends_of_the_files_are_read(run: Any, node_text: Text) -> None:
         run.append(run.node(), node_text(number % 8, f"{number} " + "x" * 200, at=stamp(number)))
     family = Family(run.log(run.node()))
     asked: list[int] = []
-    whole, read = family.live, family.live.read if family.live else None
-    assert whole
-    assert read
-
-    def counting(offset: int, count: int) -> bytes:
-        asked.append(count)
-        return read(offset, count)
-
-    whole.read = counting  # type: ignore[method-assign]
+    assert family.live
+    family.live.read = _counting(family.live.read, asked)  # type: ignore[method-assign]
     found: list[Fold] = list(Backlog([family], Wanted()).last(20, fold))
     assert [int(each.record.text.split()[0]) for each in found] == list(range(5980, 6000))
     assert sum(asked) < 100_000
 
 
-def test_a_restart_a_second_time_finds_what_was_written_under_a_clock_put_back(
-    run: Any, node_text: Text
-) -> None:
+@pytest.mark.parametrize("pattern", ["number 599[5-9]", "number 599"])
+def test_a_search_goes_back_no_further_than_its_matches_need(run: Any, node_text: Text, pattern: str) -> None:
+    for host in ("a", "b"):
+        text = (node_text(0, f"number {number} " + "x" * 200, at=stamp(number)) for number in range(6000))
+        run.append(run.node(host), "".join(text))
+    run.append(run.node("a"), node_text(0, "number 5999 again", at=stamp(6000)))
+    families = [Family(run.log(run.node(host))) for host in ("a", "b")]
+    asked: list[int] = []
+    for family in families:
+        live = family.live
+        assert live
+        live.read = _counting(live.read, asked)  # type: ignore[method-assign]
+    assert len(shown(Backlog(families, Wanted(pattern=parse_pattern(pattern))).last(3, fold))) == 3
+    assert sum(asked) < 1_000_000  # of 3.5 million
+
+
+def _counting(read: Callable[[int, int], bytes], asked: list[int]) -> Callable[[int, int], bytes]:
+    def counted(offset: int, count: int) -> bytes:
+        asked.append(count)
+        return read(offset, count)
+
+    return counted
+
+
+def test_a_clock_put_back_hides_nothing(run: Any, node_text: Text) -> None:
     for number in range(10):
         run.append(run.node(), node_text(0, f"{number}", at=stamp(36000 - 3600 * (number >= 5) + number)))
     found = Backlog([Family(run.log(run.node()))], Wanted()).last(7, fold)

@@ -75,6 +75,12 @@ def test_ranks_levels_and_words_are_chosen(spoken: Any) -> None:
     assert texts(called(spoken.root, "--grep", "nothing says this")) == []
 
 
+def test_a_run_without_errors_is_no_fault(run: Any) -> None:
+    run.say(0, "all is well")
+    result = called(run.root, "--level", "error")
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "", "")
+
+
 def test_a_ranks_own_folder_may_be_given(spoken: Any) -> None:
     assert texts(called(spoken.logs / "pretrain" / "rank-1", "-n", 1)) == ["number 29"]
 

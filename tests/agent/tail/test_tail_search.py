@@ -60,6 +60,10 @@ def log(runs: Callable[[], Any], level_text: Text) -> Family:
     return Family(run.log(path))
 
 
+def records(found: Any) -> list[Any]:
+    return [(place, record) for place, record, _ in found if record]
+
+
 @pytest.mark.parametrize(
     "pattern",
     [
@@ -78,10 +82,21 @@ def log(runs: Callable[[], Any], level_text: Text) -> Family:
 def test_it_finds_what_parsing_everything_finds(log: Family, pattern: str) -> None:
     wanted = Wanted(pattern=parse_pattern(pattern))
     expected = [found for found in log.backward() if wanted(found[1])]
-    assert list(wanted_backward(log, wanted)) == expected
+    assert records(wanted_backward(log, wanted)) == expected
     if expected:
         stop = expected[len(expected) // 2][0]
-        assert list(wanted_backward(log, wanted, stop)) == [found for found in expected if found[0] >= stop]
+        assert records(wanted_backward(log, wanted, stop)) == [
+            found for found in expected if found[0] >= stop
+        ]
+
+
+@pytest.mark.parametrize("pattern", ["nothing", "[n]othing"])
+def test_it_tells_how_far_back_it_is_without_a_match(log: Family, pattern: str) -> None:
+    marks = list(wanted_backward(log, Wanted(pattern=parse_pattern(pattern))))
+    assert len(marks) >= 3
+    assert all(record is None for _, record, _ in marks)
+    assert [place for place, _, _ in marks] == sorted((place for place, _, _ in marks), reverse=True)
+    assert any(when for _, _, when in marks)
 
 
 def test_a_rare_word_is_found_without_parsing_the_other_records(log: Family) -> None:
@@ -93,5 +108,5 @@ def test_a_rare_word_is_found_without_parsing_the_other_records(log: Family) -> 
 
     kind = log.log.kind._replace(parse=parse)
     counting = Family(type(log.log)(log.log.folder, log.log.stem, kind, log.log.say))
-    assert len(list(wanted_backward(counting, Wanted(pattern=parse_pattern("step 577$"))))) == 1
+    assert len(records(wanted_backward(counting, Wanted(pattern=parse_pattern("step 577$"))))) == 1
     assert len(parsed) < 30

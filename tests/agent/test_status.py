@@ -1,0 +1,116 @@
+"""What the agent says of itself: the shape that `status --json` and everything behind it rely on."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from rankside import wire
+from rankside.identity import Hello
+from rankside.wire import Kind
+from rankside_agent import status
+
+House = Any  # of conftest.py
+MakeHello = Callable[..., Hello]
+Until = Callable[..., None]
+
+
+@pytest.fixture
+def report(house: House) -> Callable[[], dict[str, Any]]:
+    agent: Any = SimpleNamespace(
+        target="ipc:///x/a.sock",
+        state_dir=house.state,
+        started=1.7e9,
+        auto=False,
+        stopping_since=None,
+        receiver=SimpleNamespace(counts={"batches": 3}),
+        registry=house.registry,
+    )
+    return lambda: status.report(agent)
+
+
+def test_it_is_plain_values_that_travel_and_print(
+    house: House, hello: MakeHello, report: Callable[[], dict[str, Any]]
+):
+    house.open(hello(0))
+    told = report()
+    assert wire.unpack(wire.pack(told)) == json.loads(json.dumps(told)) == told
+
+
+def test_an_agent_without_runs(house: House, report: Callable[[], dict[str, Any]]):
+    told = report()
+    assert told["runs"] == []
+    assert told["agent"]["pid"] == os.getpid()
+    assert told["agent"]["counts"] == {"batches": 3}
+    assert set(told["agent"]) >= {"version", "endpoint", "state_dir", "started", "auto", "stopping"}
+
+
+def test_ranks_and_files_are_told_with_what_was_received_written_and_dropped(
+    house: House, hello: MakeHello, sealed: Any, report: Callable[[], dict[str, Any]], until: Until
+):
+    run, channel = house.open(hello(1, world_size=2))
+    house.open(hello(0, world_size=2))
+    log = (Kind.LOG, (1.7e9, 20, "INFO", "t", 1, "x"))
+    dropped = (Kind.DROPPED, (1.7e9, {"log": 4}))
+    run.accept(channel, sealed(1, [log, (Kind.METRICS, (1.7e9, 12, {"loss": 1.0})), dropped]))
+    channel.progress.beat({"dropped": 5, "used": 1000, "last": 3})
+    until(lambda: run.writer.caught_up(run.logs.end), "the files have it")
+    (told,) = report()["runs"]
+    assert (told["exp_name"], told["module"], told["attempt"], told["status"]) == (
+        "exp",
+        "pretrain",
+        1,
+        "running",
+    )
+    assert [rank["label"] for rank in told["ranks"]] == ["0", "1"]
+    rank = told["ranks"][1]
+    assert (rank["rank"], rank["pid"], rank["host"], rank["state"]) == (1, 4001, "here", "alive")
+    assert (rank["step"], rank["received"], rank["dropped"], rank["spool_bytes"]) == (12, 3, 5, 1000)
+    assert rank["last_seen"] >= 0
+    (files,) = told["readers"]
+    assert files["reader"] == "logfiles"
+    assert files["state"] == "ok"
+    assert (files["received"], files["written"], files["behind"], files["dropped"]) == (2, 2, 0, 0)
+
+
+def test_a_file_that_cannot_be_written_is_named(
+    house: House, hello: MakeHello, logged: Any, report: Callable[[], dict[str, Any]], until: Until
+):
+    blocked = house.root / "exp" / "logs" / "pretrain" / "rank-0" / "debug.log"
+    blocked.mkdir(parents=True)
+    run, channel = house.open(hello(0))
+    run.accept(channel, logged(1, "x"))
+    until(lambda: "waiting for" in report()["runs"][0]["readers"][0]["state"], "it is told")
+    files = report()["runs"][0]["readers"][0]
+    assert str(blocked) in files["state"]
+    assert str(blocked) in files["last_error"]
+
+
+def test_only_the_latest_attempts_ranks_are_shown_and_ended_ones_say_how(
+    house: House, hello: MakeHello, report: Callable[[], dict[str, Any]]
+):
+    run, first = house.open(hello(0))
+    run.end(first, "vanished")
+    assert [rank["state"] for rank in report()["runs"][0]["ranks"]] == ["killed"]
+    house.open(hello(0, job="job-2", channel="second", pid=5))
+    (told,) = report()["runs"]
+    assert told["attempt"] == 2
+    assert [rank["pid"] for rank in told["ranks"]] == [5]
+
+
+@pytest.mark.parametrize("content", ["", "[]", "5", '{"state": null}', '{"read": 1, "delivered": 1}'])
+def test_a_sink_is_told_of_before_it_has_said_anything_and_whatever_it_wrote(
+    house: House, hello: MakeHello, report: Callable[[], dict[str, Any]], content: str
+):
+    run, _ = house.open(hello(0))
+    run.facts["sinks"] = ["tensorboard"]
+    (run.folder / "sinks" / "tensorboard.json").write_text(content)
+    sink = report()["runs"][0]["readers"][1]
+    assert sink["reader"] == "tensorboard"
+    assert isinstance(sink["state"], str)
+    assert sink["behind"] == 0
