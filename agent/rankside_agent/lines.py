@@ -13,7 +13,8 @@ _LOCATION_WIDTH = 23  # where Primus begins; it grows with the longest location 
 _LEVEL_WIDTH = 11  # "[CRITICAL]" and a space
 _REMEMBERED = 1000  # heads, or levels, kept ready
 _LONGEST = 200  # characters of a location, level or module name: they stand in every line
-_LATEST = 253402300799  # 9999-12-31, the last day strftime can print
+_LATEST = 253402300799.0  # 9999-12-31, the last day strftime can print
+_THREE = [f"{number:03d}" for number in range(1000)]  # formatting numbers was a tenth of the writer's time
 
 
 class Locations:
@@ -59,26 +60,25 @@ class Form:
     def __call__(self, at: float, level: str, file: str, line: int, text: str) -> tuple[str, str]:
         """The record in a level file, where further lines of the text follow as they are, and in the node
         log: with microseconds, without what is the same everywhere, and with its rank in each line."""
-        second = int(at) if 0 <= at <= _LATEST else -1  # NaN too is no time
+        second = int(at) if 0.0 <= at <= _LATEST else -1  # NaN too is no time
         heads = self._heads.get((second, level, file, line)) or self._new_heads(second, level, file, line)
-        micros = int((at - second) * 1e6) if second >= 0 else 0
+        before, node, behind, other = heads
+        milli, micro = divmod(int((at - second) * 1e6), 1000) if second >= 0 else (0, 0)
         if "\n" not in text:
-            return f"{heads.level}{text}\n", f"{heads.node}{micros:06d}{heads.first}{text}\n"
+            return f"{before}{text}\n", f"{node}{_THREE[milli]}{_THREE[micro]}{behind}{text}\n"
         first, *others = text.split("\n")
-        start = f"{heads.node}{micros:06d}"
-        further = [f"{start}{heads.other}{other}\n" for other in others]
-        return f"{heads.level}{text}\n", "".join([f"{start}{heads.first}{first}\n", *further])
+        start = f"{node}{_THREE[milli]}{_THREE[micro]}"
+        further = [f"{start}{other}{more}\n" for more in others]
+        return f"{before}{text}\n", "".join([f"{start}{behind}{first}\n", *further])
 
     def _new_heads(self, second: int, level: str, file: str, line: int) -> Heads:
         if len(self._heads) >= _REMEMBERED:
             self._heads.clear()
         when, place = self._time(second), self._location(file, line)
         grade = _one_line(f"[{str(level)[:_LONGEST]}]").ljust(_LEVEL_WIDTH)
-        before, behind = (
-            f"{self._before}[{when}]{self._after}{grade}{place}{self._tag}",
-            f"]{self._rank}{grade}",
-        )
-        heads = Heads(before, f"[{when}.", f"{behind}{place}{self._tag}", f"{behind}| ")
+        above, behind = f"{self._before}[{when}]{self._after}{grade}", f"]{self._rank}{grade}"
+        text = f"{place}{self._tag}"
+        heads = Heads(f"{above}{text}", f"[{when}.", f"{behind}{text}", f"{behind}| ")
         self._heads[second, level, file, line] = heads
         return heads
 

@@ -250,7 +250,7 @@ def _capture_warnings(monitor: Monitor) -> Undo:
     if before.__module__ == "logging":  # logging.captureWarnings: they come in as log records
         return lambda: None
 
-    def show(  # noqa: PLR0917  the signature of warnings.showwarning
+    def show(
         message: Warning | str,
         category: type[Warning],
         filename: str,

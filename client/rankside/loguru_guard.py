@@ -23,7 +23,10 @@ def install() -> Callable[[], None]:
     from loguru import logger
 
     owner: Any = type(logger)
-    original = getattr(owner, "_log", None)
+    original: Any = getattr(owner, "_log", None)
+    if hasattr(original, "monitors"):  # our wrapper: one does for all
+        original.monitors += 1
+        return lambda: _release(owner, original)
     if original is None or list(inspect.signature(original).parameters) != _EXPECTED:
         return lambda: None
 
@@ -41,12 +44,16 @@ def install() -> Callable[[], None]:
             level = _number(level)
         original(self, level, from_decorator, tuple(changed), message, args, kwargs)
 
-    def undo() -> None:
-        if owner._log is guarded:
-            owner._log = original
+    wrapper: Any = guarded
+    wrapper.monitors, wrapper.original = 1, original
+    owner._log = wrapper
+    return lambda: _release(owner, wrapper)
 
-    owner._log = guarded
-    return undo
+
+def _release(owner: Any, wrapper: Any) -> None:
+    wrapper.monitors -= 1
+    if not wrapper.monitors and owner._log is wrapper:
+        owner._log = wrapper.original
 
 
 class _Careful(str):

@@ -26,35 +26,82 @@ House = Any  # of conftest.py
 MakeHello = Callable[..., Hello]
 Until = Callable[..., None]
 
-# A rank that puts records into its spool and waits; "die" makes it end without a goodbye.
-RANK = """
-import json, os, signal, sys
+# Forks a rank for each line it reads: one that puts records into its spool, and waits to be killed.
+RANKS = """
+import json, os, signal, sys, traceback
 from pathlib import Path
 from rankside import wire
 from rankside.spool import Spool
-told = json.loads(sys.stdin.readline())
-folder = Path(told["folder"])
-spool = Spool(folder, wire.pack({**told["hello"], "spool": str(folder)}), 2 << 20)
-if told["owner"]:
-    spool.own(told["owner"])
-for seq in range(1, told["records"] + 1):
-    spool.append(1, wire.pack((1.7e9, 20, "INFO", "train", 7, f"line {seq} " + "x" * told["size"])))
-print("ready", flush=True)
-sys.stdin.readline()
-os.kill(os.getpid(), signal.SIGKILL)
+
+def live(told):
+    folder = Path(told["folder"])
+    spool = Spool(folder, wire.pack({**told["hello"], "spool": str(folder)}), 2 << 20)
+    if told["owner"]:
+        spool.own(told["owner"])
+    for seq in range(1, told["records"] + 1):
+        spool.append(1, wire.pack((1.7e9, 20, "INFO", "train", 7, f"line {seq} " + "x" * told["size"])))
+    print(os.getpid(), flush=True)
+    signal.pause()
+
+for line in sys.stdin:
+    pid = os.fork()
+    if not pid:
+        try:
+            live(json.loads(line))
+        except BaseException:
+            print(json.dumps(traceback.format_exc()), flush=True)
+        os._exit(1)
+    elif sys.stdin.readline():
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        print("dead", flush=True)
 """
+
+
+@pytest.fixture(scope="module")
+def nursery() -> Iterator[Nursery]:
+    """Where ranks come from: starting an interpreter for each would take most of this file's time."""
+    made = Nursery()
+    yield made
+    made.close()
+
+
+class Nursery:
+    """The process that forks ranks; each of its own kind, so that one dies when told."""
+
+    def __init__(self) -> None:
+        self._free: list[subprocess.Popen[str]] = []
+
+    def take(self) -> subprocess.Popen[str]:
+        if self._free:
+            return self._free.pop()
+        command = [sys.executable, "-c", RANKS]
+        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def give_back(self, process: subprocess.Popen[str]) -> None:
+        self._free.append(process)
+
+    def close(self) -> None:
+        for process in self._free:
+            process.communicate(timeout=30)
+
+
+def say(process: subprocess.Popen[str], line: str) -> str:
+    """Tell it something, and hear its answer."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(line + "\n")
+    process.stdin.flush()
+    return process.stdout.readline()
 
 
 class Rank:
     """A process with a spool of its own and no agent."""
 
-    def __init__(self, folder: Path, hello: Hello, records: int, owner: str, size: int) -> None:
-        self.folder, self.hello = folder, hello
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", RANK], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
+    def __init__(
+        self, nursery: Nursery, folder: Path, hello: Hello, records: int, owner: str, size: int
+    ) -> None:
+        self.folder, self.hello, self._nursery = folder, hello, nursery
         told = {
             "folder": str(folder),
             "hello": hello.packed(),
@@ -62,20 +109,22 @@ class Rank:
             "records": records,
             "size": size,
         }
-        self.process.stdin.write(json.dumps(told) + "\n")
-        self.process.stdin.flush()
-        assert self.process.stdout.readline() == "ready\n"
+        self._parent = nursery.take()
+        self.pid = int(say(self._parent, json.dumps(told)))
+        self._lives = True
 
     def die(self) -> None:
-        self.process.send_signal(signal.SIGKILL)
-        self.process.communicate(timeout=30)
+        if self._lives:
+            self._lives = False
+            assert say(self._parent, "die") == "dead\n"
+            self._nursery.give_back(self._parent)
 
 
 class Ward:
     """Spools, a house, and who looks after them."""
 
-    def __init__(self, house: House, hello: MakeHello) -> None:
-        self.house, self._hello = house, hello
+    def __init__(self, house: House, hello: MakeHello, nursery: Nursery) -> None:
+        self.house, self._hello, self._nursery = house, hello, nursery
         self.root = house.root / "spools" / "node"
         self.root.mkdir(parents=True)
         self.ranks: list[Rank] = []
@@ -101,7 +150,7 @@ class Ward:
 
     def rank(self, name: str = "a", records: int = 5, owner: str = "", size: int = 10, **more: Any) -> Rank:
         folder = more.get("folder", self.root / name)
-        made = Rank(folder, self.hello(name, **more), records, owner, size)
+        made = Rank(self._nursery, folder, self.hello(name, **more), records, owner, size)
         self.ranks.append(made)
         return made
 
@@ -135,8 +184,8 @@ class Ward:
 
 
 @pytest.fixture
-def ward(house: House, hello: MakeHello) -> Iterator[Ward]:
-    made = Ward(house, hello)
+def ward(house: House, hello: MakeHello, nursery: Nursery) -> Iterator[Ward]:
+    made = Ward(house, hello, nursery)
     yield made
     for rank in made.ranks:
         rank.die()
@@ -310,12 +359,12 @@ def test_a_living_rank_is_not_touched_frozen_or_not(ward: Ward, greeted: bool):
     rank = ward.rank(records=5)
     before = {path: path.read_bytes() for path in rank.folder.iterdir()}
     channel = ward.greet(rank)[1] if greeted else None
-    rank.process.send_signal(signal.SIGSTOP)
+    os.kill(rank.pid, signal.SIGSTOP)
     for _ in range(3):
         ward.look()
     assert {path: path.read_bytes() for path in rank.folder.iterdir()} == before
     assert channel is None or not channel.ended
-    rank.process.send_signal(signal.SIGCONT)
+    os.kill(rank.pid, signal.SIGCONT)
 
 
 def test_a_rank_out_of_sight_that_is_silent_is_lost_and_one_in_sight_is_not(ward: Ward):

@@ -69,7 +69,7 @@ def start(here: Path) -> Callable[..., Any]:
 
     def begin(**given: Any) -> Any:
         wanted = {"exp_root": here / "exp", "rank": 0, "world_size": 1, "flush_seconds": 0}
-        wanted |= {"endpoint": f"ipc://{here}/a.sock", **given}
+        wanted |= {"endpoint": f"ipc://{here}/a.sock", "spool_bytes": 16 << 20, **given}
         return rankside.init(**wanted)
 
     return begin
@@ -90,7 +90,7 @@ def spools(here: Path) -> list[Path]:
 
 @pytest.fixture
 def records(here: Path) -> Callable[..., list[Any]]:
-    """The fields of every record of one kind: of a monitor, of a spool's folder, or of the only spool there."""
+    """The fields of all records of one kind: of a monitor, of a spool's folder, or of the only spool."""
 
     def find(kind: Kind | None = None, where: Any = None) -> list[Any]:
         if where is None:
@@ -176,7 +176,7 @@ def run(script: Callable[..., Script]) -> Callable[..., tuple[str, str]]:
 
 
 class FakeAgent:
-    """A ROUTER in the hands of the test: it answers what the test tells it to, or behaves as an agent does."""
+    """A ROUTER in the test's hands: it answers what it is told to, or behaves as an agent does."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

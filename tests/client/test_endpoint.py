@@ -196,7 +196,9 @@ def test_eight_ranks_that_come_at_once_start_one_agent(here, script, fake_comman
 def test_a_started_agent_knows_its_endpoint_and_nothing_of_the_rank(here, fake_command, monkeypatch):
     environment = here / "environment"
     program = Path(fake_command[1])
-    program.write_text(f"import os\nopen({str(environment)!r}, 'w').write(repr(dict(os.environ)))\n" + program.read_text())
+    program.write_text(
+        f"import os\nopen({str(environment)!r}, 'w').write(repr(dict(os.environ)))\n" + program.read_text()
+    )
     for name in ("RANK", "LOCAL_RANK", "WANDB_SERVICE", "RANKSIDE_DISABLE", "KEPT"):
         monkeypatch.setenv(name, "7")
     monkeypatch.setenv("RANKSIDE_ENDPOINT", "auto")
@@ -242,7 +244,7 @@ def test_the_command_on_the_path_is_used_where_the_package_is_elsewhere(here, ru
         """
         import importlib.util
         found = importlib.util.find_spec
-        importlib.util.find_spec = lambda name, *more: None if name == "rankside_agent" else found(name, *more)
+        importlib.util.find_spec = lambda name: None if name == "rankside_agent" else found(name)
         from rankside import endpoint
         print(endpoint._agent_command())
         """,

@@ -102,9 +102,11 @@ def test_a_world_that_is_too_small_for_the_rank_is_corrected_and_told():
     assert "outside a world of 8" in found.notes[0]
 
 
-@pytest.mark.parametrize("arguments", [(8, 8), (-1, 8), ("3", 8), (1.0, 8), (1, "8"), (0, 1, "x"), (object(), 1)])
+@pytest.mark.parametrize(
+    "arguments", [(8, 8), (-1, 8), ("3", 8), (1.0, 8), (1, "8"), (0, 1, "x"), (object(), 1)]
+)
 def test_arguments_that_contradict_each_other_are_refused(arguments):
-    with pytest.raises(ValueError, match="rank|world_size"):
+    with pytest.raises(ValueError, match=r"rank|world_size"):
         find_rank(*arguments, environ={})
 
 

@@ -70,7 +70,10 @@ def test_nested_and_dotted_names_are_the_same():
     [
         ({"log_interval": 0}, "config: log_interval: 0 is not allowed; choices: a whole number from 1"),
         ({"profile": "maybe"}, "config: profile: 'maybe' is not allowed; choices: true, false"),
-        ({"file_sink_level": "LOUD"}, "config: file_sink_level: 'LOUD' is not allowed; choices: TRACE, DEBUG"),
+        (
+            {"file_sink_level": "LOUD"},
+            "config: file_sink_level: 'LOUD' is not allowed; choices: TRACE, DEBUG",
+        ),
         ({"metrics": {"log_freq": "x"}}, "config: metrics.log_freq: 'x' is not allowed"),
         ({"profile_ranks": "0"}, "config: profile_ranks: '0' is not allowed; choices: a list of whole"),
         ({"timing_log_option": "min"}, "choices: max, minmax, all"),
@@ -187,7 +190,12 @@ def test_no_name_leaves_the_workspace(name):
 
 def test_defaults_of_a_place(monkeypatch):
     monkeypatch.setattr(getpass, "getuser", lambda: "ann")
-    assert find_place(None, None, "/w", None, None, {}) == ("/w/default/ann/experiment", "experiment", "default", "ann")
+    assert find_place(None, None, "/w", None, None, {}) == (
+        "/w/default/ann/experiment",
+        "experiment",
+        "default",
+        "ann",
+    )
 
 
 def test_a_uid_without_a_name_is_a_name_too(monkeypatch):

@@ -40,10 +40,10 @@ def make(here: Path) -> Iterator[Callable[..., Spool]]:
 
 @pytest.fixture
 def small_disk(here: Path) -> Iterator[Path]:
-    """A tmpfs of 6 MiB."""
+    """A tmpfs of 14 MiB: three segments of a usual spool."""
     folder = here / "disk"
     folder.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=6m", "none", folder], capture_output=True)
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=14m", "none", folder], capture_output=True)
     if mounted.returncode:
         pytest.skip(f"a small tmpfs cannot be mounted here: {mounted.stderr.decode().strip()}")
     yield folder
@@ -399,7 +399,8 @@ STORM = """
 
     def take():
         while (chunk := spool.read()) is not None:
-            read.extend(wire.body(chunk.data, frame).split(b".")[0].decode() for frame in wire.batch(chunk.data))
+            bodies = [wire.body(chunk.data, frame) for frame in wire.batch(chunk.data)]
+            read.extend(body.split(b".")[0].decode() for body in bodies)
         spool.free(spool.last)
 
     deadline = time.monotonic() + 15
@@ -420,7 +421,9 @@ STORM = """
             signal.setitimer(signal.ITIMER_REAL, 0)
             take()
     signal.setitimer(signal.ITIMER_REAL, 0)
-    other = threading.Thread(target=lambda: accepted.append("last") if spool.append(1, b"last") else None, daemon=True)
+    def finish():
+        if spool.append(1, b"last"): accepted.append("last")
+    other = threading.Thread(target=finish, daemon=True)
     other.start()
     other.join(10)
     take()
@@ -714,7 +717,7 @@ def test_a_full_disk_is_no_sigbus_and_memory_serves_until_there_is_room(run, sma
 
 
 def test_no_room_from_the_start_is_an_error_that_leaves_nothing_behind(small_disk):
-    (small_disk / "stone").write_bytes(bytes(4 * MIB))
+    (small_disk / "stone").write_bytes(bytes(11 * MIB))
     before = fds()
     for _ in range(5):
         with pytest.raises(OSError, match="No space left"):

@@ -18,13 +18,13 @@ _EPOCH = datetime(1970, 1, 1)
 # from costing more than its length.
 _STAMP = r"(?P<stamp>[0-9-]{8} [0-9:-]{8}(?:\.[0-9]{1,6})?)"
 _RANK = r"\[rank-(?P<label>[^\]/]*)(?:/(?P<world>[^\]]*))?\]"
-_TEXT = r"\[(?P<level>[^\]]*)\] *\[(?P<location>.{0,2000}?)\] :(?: (?P<text>.*))?"
-_FURTHER = r"\[(?P<level_>[^\]]*)\] *\|(?: (?P<further>.*))?"
+_TEXT = r"\[(?P<level>[^\[|]{0,250}?)\] *\[(?P<location>.{0,2000}?)\] :(?: (?P<text>.*))?"
+_FURTHER = r"\[(?P<level_>[^\[|]{0,250}?)\] *\|(?: (?P<further>.*))?"
 
-_LEVEL_LINE = re.compile(rf"\[{_STAMP}\]\[.{{0,500}}?\]\[ip-(?P<address>[^\]]*)\]{_RANK}{_TEXT}", re.DOTALL)
+_LEVEL_LINE = re.compile(rf"\[{_STAMP}\]\[.{{0,1000}}?\]\[ip-(?P<address>[^\]]*)\]{_RANK}{_TEXT}", re.DOTALL)
 _NODE_LINE = re.compile(rf"\[{_STAMP}\]{_RANK}(?:{_TEXT}|{_FURTHER})", re.DOTALL)
 _MASTER_LINE = re.compile(
-    rf"\([^)]*ip=(?P<address>[^)]*)\) \[{_STAMP}\]\[.{{0,500}}?\]"
+    rf"\([^)]{{0,300}}ip=(?P<address>[^)]{{0,300}})\) \[{_STAMP}\]\[.{{0,1000}}?\]"
     rf"\[(?P<label>node-[^\]/]*)(?:/(?P<world>[^\]]*))?\]{_TEXT}",
     re.DOTALL,
 )

@@ -241,7 +241,7 @@ def memory_of(*arguments: object) -> int:
 
 def test_memory_is_bounded_whatever_is_asked(run: Any, node_text: Text) -> None:
     lines = "".join(node_text(number % 8, f"number {number} " + "x" * 2000) for number in range(500))
-    for _ in range(24):
+    for _ in range(10):
         run.append(run.node(), lines)
     run.append(run.node(), node_text(0, "y" * (64 << 20)) + node_text(1, "after"))
     base = memory_of("--help")
