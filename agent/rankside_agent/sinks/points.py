@@ -153,8 +153,9 @@ def _metrics(source: Source, time: Any, step: Any, values: Any) -> _Made:
 def _throughput(source: Source, time: Any, step: Any, values: Any) -> _Made:
     point, refused = _metrics(source, time, step, values)
     assert isinstance(point, Scalars)
-    shown = [(_THROUGHPUT_NAMES.get(name, f"throughput/{name}"), value) for name, value in point.values.items()]
-    return point._replace(values={name: value for name, value in shown if name}), refused
+    named = {_THROUGHPUT_NAMES.get(name, f"throughput/{name}"): value for name, value in point.values.items()}
+    named.pop("", None)
+    return point._replace(values=named), refused
 
 
 # Sizes are the same in every step: there is nothing to draw. The time has the name that Megatron gives it

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import os
 import resource
+from contextlib import contextmanager
 
 import pytest
 
 from rankside_agent.sinks.event_file import EventFile, frame, records
 
 
-@pytest.fixture
-def no_growth():
-    """No file of this process may grow beyond so many bytes."""
-
-    def limit(size):
-        resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
-
-    yield limit
-    limit(resource.RLIM_INFINITY)
+@contextmanager
+def no_growth_beyond(size):
+    """No file of this process may grow beyond `size` bytes; for a moment only, for pytest writes files too."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 
 
 @pytest.mark.parametrize("size", [0, 1, 2, 3, 255, 4097])
@@ -64,19 +64,17 @@ def test_damage_ends_the_file(tmp_path, damage):
     assert [data for _, data in records(tmp_path / "f")] == [b"whole"]
 
 
-def test_a_full_disk_leaves_whole_records_and_the_true_size(tmp_path, no_growth):
+def test_a_full_disk_leaves_whole_records_and_the_true_size(tmp_path):
     file = EventFile(tmp_path / "f", [b"head"])
     file.add(b"kept", 1)
-    no_growth(file.size + 30)
-    with pytest.raises(OSError, match="too large"):
+    with no_growth_beyond(file.size + 30), pytest.raises(OSError, match="too large"):
         file.add(b"x" * 100, 1)
     assert (tmp_path / "f").stat().st_size == file.size
     assert [data for _, data in records(tmp_path / "f")] == [b"head", b"kept"]
 
 
-def test_a_file_that_cannot_hold_its_header_is_not_left_behind(tmp_path, no_growth):
-    no_growth(5)
-    with pytest.raises(OSError, match="too large"):
+def test_a_file_that_cannot_hold_its_header_is_not_left_behind(tmp_path):
+    with no_growth_beyond(5), pytest.raises(OSError, match="too large"):
         EventFile(tmp_path / "f", [b"head"])
     assert not list(tmp_path.iterdir())
 
