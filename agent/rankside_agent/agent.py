@@ -25,6 +25,7 @@ from rankside import endpoint
 from rankside.version import __version__
 from rankside_agent import files, status
 from rankside_agent.config import Settings
+from rankside_agent.memory import keep_freed_memory
 from rankside_agent.ownership import Endpoint, Lock
 from rankside_agent.receiver import Receiver
 from rankside_agent.recovery import Recovery
@@ -84,6 +85,7 @@ class Agent:
             f"rankside {__version__} agent, pid {os.getpid()}, listens on {self.target}; "
             f"state in {self.state_dir}; {len(self.registry.runs)} unfinished runs"
         )
+        keep_freed_memory()
         try:
             self._serve()
         finally:

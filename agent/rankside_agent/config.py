@@ -37,7 +37,7 @@ class Settings(BaseModel):
     gzip_rotated: bool = False
     """Compress rotated files."""
     journal_limit_bytes: Annotated[int, Field(ge=1 << 20)] = 8 << 30
-    """Logs not yet written to files (a full disk, a hung mount) held for one run; beyond it the oldest are given up, and counted."""
+    """Logs held for one run whose files cannot be written; beyond it the oldest are given up, counted."""
     segment_bytes: Annotated[int, Field(ge=1 << 16)] = 16 << 20
     """Size of one journal file."""
     keep_finished_days: Annotated[float, Field(ge=0)] = 14.0

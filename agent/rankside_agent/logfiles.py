@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rankside.identity import safe_name
-from rankside.wire import Kind, unpack
+from rankside.wire import Kind, unpack_plain
 from rankside_agent import files
 from rankside_agent.journal import Entry, EntryType, Position, Reader, State
 from rankside_agent.lines import Form, Locations, Thresholds
@@ -57,21 +57,28 @@ class Pages(dict[Path, list[str]]):
     def __init__(self, wanted: Callable[[Path], bool]) -> None:
         super().__init__()
         self._wanted = wanted
-        self._outlets: dict[tuple[Channel, int], Outlet] = {}
 
     def outlet(self, channel: Channel, number: int) -> Outlet:
-        """Where the channel's records of this level go: looked up once a step, not for each record."""
-        found = self._outlets.get((channel, number))
-        if found is None:
-            paths = [channel.paths[name] for name in channel.threshold(number)]
-            node = channel.paths.get("node") if paths else None
-            levels = tuple(self._lines(path) for path in paths if self._wanted(path))
-            found = Outlet(levels, self._lines(node) if node is not None and self._wanted(node) else None)
-            self._outlets[channel, number] = found
-        return found
+        """Where the channel's records of this level go."""
+        paths = [channel.paths[name] for name in channel.threshold(number)]
+        node = channel.paths.get("node") if paths else None
+        levels = tuple(self._lines(path) for path in paths if self._wanted(path))
+        return Outlet(levels, self._lines(node) if node is not None and self._wanted(node) else None)
 
     def _lines(self, path: Path) -> list[str]:
         return self.setdefault(path, [])
+
+
+class Outlets(dict[int, Outlet]):
+    """By level number, where one channel's records go: made once a step, then looked up without a call."""
+
+    def __init__(self, pages: Pages, channel: Channel) -> None:
+        super().__init__()
+        self._pages, self._channel = pages, channel
+
+    def __missing__(self, number: int) -> Outlet:
+        found = self[number] = self._pages.outlet(self._channel, number)
+        return found
 
 
 class LogFiles:
@@ -258,7 +265,7 @@ class LogFiles:
 
     def _write(self, lane: Lane, pages: Pages, before: Position) -> set[Path]:
         """Write the pages; returns the files that could not take theirs. Raises OSError before any byte."""
-        encoded = {path: _encoded(lines) for path, lines in pages.items() if lines}
+        encoded = _encoded(pages)
         failed = self._make_ready(lane, encoded, before)
         for path, data in encoded.items():
             if path in failed:
@@ -386,24 +393,26 @@ class LogFiles:
         if info["attempt"] > 1 and not info["parent"]:
             who = f"rank {info['label']} of {info['world_size']}, pid {info['pid']} on {info['host']}"
             text = f"======== attempt {info['attempt']}: {who} ========"
-            self._line(pages, channel, (info["opened"], 20, "INFO", "rankside", 0, text))
+            self._line(Outlets(pages, channel), channel, (info["opened"], 20, "INFO", "rankside", 0, text))
 
     def _on_note(self, pages: Pages, channel: Channel, entry: Entry) -> None:
         at, number, level, text = entry.value()
-        self._line(pages, channel, (at, number, level, "rankside", 0, text))
+        self._line(Outlets(pages, channel), channel, (at, number, level, "rankside", 0, text))
 
     def _on_batch(self, pages: Pages, channel: Channel, entry: Entry) -> None:
+        outlets = Outlets(pages, channel)
         for seq, kind, body in entry.frames():
             try:
-                fields = unpack(body)
-                self._line(pages, channel, fields if kind == Kind.LOG else _REMARKS[kind](fields))
+                fields = unpack_plain(body)
+                self._line(outlets, channel, fields if kind == _LOG else _REMARKS[kind](fields))
             except Exception as error:  # noqa: BLE001  a stranger's record must not stop the others
                 text = f"record {seq} cannot be read: {type(error).__name__}: {error}"
-                self._line(pages, channel, (0, 40, "ERROR", "rankside", 0, text))
+                self._line(outlets, channel, (0, 40, "ERROR", "rankside", 0, text))
 
-    def _line(self, pages: Pages, channel: Channel, fields: Any) -> None:
+    @staticmethod
+    def _line(outlets: Outlets, channel: Channel, fields: Any) -> None:
         at, number, level, file, line, text = fields
-        levels, node = pages.outlet(channel, number)
+        levels, node = outlets[number]
         if not levels and node is None:
             return
         level_line, node_line = channel.form(at, level, file, line, text)
@@ -442,6 +451,7 @@ def _dropped(fields: Any) -> tuple[Any, ...]:
 
 
 # Records that are no log lines and yet show in the log
+_LOG = int(Kind.LOG)
 _REMARKS: dict[int, Callable[[Any], tuple[Any, ...]]] = {Kind.EVENT: _event, Kind.DROPPED: _dropped}
 _ENTRIES: dict[int, Callable[[LogFiles, Pages, Channel, Entry], None]] = {
     EntryType.OPEN: LogFiles._on_open,
@@ -471,7 +481,20 @@ def paths(log_root: Path, module: str, info: dict[str, Any]) -> dict[str, Path]:
     }
 
 
-def _encoded(lines: list[str]) -> bytes:
+def _encoded(pages: Pages) -> dict[Path, bytes]:
+    """What each file gets. Most often debug.log and info.log get the same, which is then made once."""
+    found: dict[Path, bytes] = {}
+    before: list[str] = []
+    data = b""
+    for path, lines in pages.items():
+        if lines and lines != before:
+            before, data = lines, _bytes(lines)
+        if lines:
+            found[path] = data
+    return found
+
+
+def _bytes(lines: list[str]) -> bytes:
     text = "".join(lines)
     try:
         return text.encode()

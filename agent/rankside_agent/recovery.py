@@ -14,7 +14,7 @@ from pathlib import Path
 
 from rankside import wire
 from rankside.identity import Hello
-from rankside.spool import Leftover
+from rankside.leftover import Leftover
 from rankside_agent import files
 from rankside_agent.progress import Channel
 from rankside_agent.registry import Registry

@@ -30,7 +30,6 @@ from rankside_agent.writer import Writer
 
 # Which journal a record goes to; an event is both a line to read and a point for the trackers
 _LOGS = frozenset((Kind.LOG, Kind.EVENT, Kind.DROPPED))
-_ONLY_LOG = {Kind.LOG}
 _LONGEST_NAME = 4096  # characters of a module's name, as in a hello
 _POINTS = frozenset((Kind.METRICS, Kind.THROUGHPUT, Kind.PARAMS, Kind.EVENT, Kind.ARTIFACT))
 
@@ -185,26 +184,26 @@ class Run:
 
         Raises BadFrame, Gap where something is missing before it, and OSError where the disk is full.
         """
+        logs = wire.only_logs(data)
+        if logs is not None and logs[0] == channel.last + 1:
+            return self._store_logs(channel, data, *logs)
         found = wire.batch(data)
         if found[0].seq > channel.last + 1:
             raise Gap(f"{found[0].seq} after {channel.last}")
         fresh = [frame for frame in found if frame.seq > channel.last]
-        kinds = {frame.kind for frame in fresh}
-        if kinds == _ONLY_LOG:
-            self._store_logs(channel, data, fresh)
-        else:
-            self._store_all(channel, data, fresh)
-        if Kind.CLOSE in kinds:
+        self._store_all(channel, data, fresh)
+        if any(frame.kind == Kind.CLOSE for frame in fresh):
             self.end(channel, "clean")
         self.writer.wake()
         return channel.last
 
-    def _store_logs(self, channel: Channel, data: bytes, found: list[wire.Frame]) -> None:
+    def _store_logs(self, channel: Channel, data: bytes, first: int, last: int) -> int:
         """Nearly all batches: nothing in them concerns anyone but the log files."""
-        last = found[-1].seq
-        self.logs.batch(channel.index, found[0].seq, last, len(found), _join(data, found))
+        self.logs.batch(channel.index, first, last, last - first + 1, data)
         channel.last = last
-        channel.progress.counts["log"] += len(found)
+        channel.progress.counts["log"] += last - first + 1
+        self.writer.wake()
+        return last
 
     def _store_all(self, channel: Channel, data: bytes, fresh: list[wire.Frame]) -> None:
         start = 0

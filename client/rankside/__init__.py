@@ -8,14 +8,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from rankside import identity, settings
-from rankside.client import Monitor, NoMonitor, Options, new_channel
+from rankside.client import Monitor, Options, new_channel
+from rankside.no_monitor import NoMonitor
 from rankside.settings import ConfigError
 from rankside.version import __version__
 
 __all__ = ["ConfigError", "Monitor", "NoMonitor", "__version__", "current", "init"]
 
 ROLES = ("worker", "master")
-_current: Monitor | NoMonitor = NoMonitor()
+_current: Monitor = NoMonitor()
 
 
 def init(
@@ -35,7 +36,7 @@ def init(
     spool_bytes: int = 64 << 20,
     flush_seconds: float = settings.DEFAULT_FLUSH,
     **overrides: Any,
-) -> Monitor | NoMonitor:
+) -> Monitor:
     """Start monitoring this process; returns at once, whether or not an agent listens.
 
     Rank and world size come from torchrun's, Slurm's or MPI's environment where not given. `config` is a
@@ -89,6 +90,6 @@ def init(
     return _current
 
 
-def current() -> Monitor | NoMonitor:
+def current() -> Monitor:
     """This process's monitor; before `init`, one that does nothing, so that library code may always call."""
     return _current

@@ -15,7 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from types import MappingProxyType, TracebackType
+from types import TracebackType
 from typing import Any
 
 from rankside import endpoint, record, wire
@@ -357,49 +357,6 @@ class Monitor:
             parent=self._hello.parent or parent,
             started=time.time(),
         )
-
-
-class NoMonitor:
-    """Stands in before `init` and under RANKSIDE_DISABLE: takes every call and does nothing."""
-
-    exp_root = ""
-    config: Mapping[str, Any] = MappingProxyType({})
-    lost = 0
-
-    def metrics(self, values: Mapping[str, Any], step: int | None = None) -> None:
-        """Nothing."""
-
-    def throughput(self, step: int | None = None, **fields: Any) -> None:
-        """Nothing."""
-
-    def params(self, values: Mapping[str, Any] | None = None, **more: Any) -> None:
-        """Nothing."""
-
-    def event(self, name: str, **fields: Any) -> None:
-        """Nothing."""
-
-    def artifact(self, path: str | os.PathLike[str]) -> None:
-        """Nothing."""
-
-    def log(self, message: object, level: str = "INFO", **fields: Any) -> None:
-        """Nothing."""
-
-    def capture_logging(self, level: str | int | None = None) -> None:
-        """Nothing."""
-
-    def set_module(self, name: str) -> None:
-        """Nothing."""
-
-    def close(self, status: str | None = None) -> None:
-        """Nothing."""
-
-    def __enter__(self) -> NoMonitor:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Nothing."""
 
 
 def new_channel(host: str, label: str) -> str:

@@ -38,10 +38,11 @@ def capture(monitor: Monitor, level: str | int | None) -> list[Undo]:
 
 def level_number(level: str | int | None) -> int | None:
     """The number of a level. Raises ValueError that names the choices."""
-    if level is None or isinstance(level, int):
-        return level
-    number = LEVELS.get(level.upper(), logging.getLevelName(level.upper()))
-    if not isinstance(number, int):
+    if level is None:
+        return None
+    name = str(level).upper()
+    number = level if isinstance(level, int) else LEVELS.get(name, logging.getLevelName(name))
+    if not isinstance(number, int) or number < 0:
         raise ValueError(
             f"capture_logging: level {level!r} is unknown; choices: {', '.join(LEVELS)} or a number"
         )

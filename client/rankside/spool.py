@@ -9,22 +9,21 @@ Separate from the transport because a record is safe once it is here, whether an
 
 from __future__ import annotations
 
-import fcntl
 import mmap
 import os
 import shutil
-import struct
 import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 from typing import NamedTuple
-from zlib import crc32
 
 from rankside import wire
+from rankside.segment import TITLE_SIZE, Segment, reserved
+from rankside.state_page import StatePage, difference
 
 DEFAULT_LIMIT = 64 << 20
 _SEGMENTS = 16  # a full spool; two of them, the last eighth, are kept for what matters most
@@ -32,13 +31,6 @@ _RESERVED = 2
 _LEAST_SEGMENT = wire.MAX_BODY + 4096  # the longest record fits into an empty segment
 _RETRY = 1.0  # seconds between attempts to get room from a full disk
 
-_MAGIC = b"RSSPOOL1"
-_TITLE = struct.Struct("<8sQI")  # magic, first sequence number, crc32 of the two
-_TITLE_SIZE = 64
-_CENSUS = struct.Struct("<16Q16Q")  # by kind: dropped, of these announced
-_OWNER = 512  # place of the owning agent's id on the state page
-_OWNER_SIZE = 64
-_STATE_SIZE = 4096
 _LATER = 1024  # records of interrupting signal handlers held while one append is under way
 _HEAD_SIZE, _MAX_BODY, _seal = wire.HEAD.size, wire.MAX_BODY, wire.seal  # looked up for every record
 
@@ -49,21 +41,6 @@ class Chunk(NamedTuple):
     first: int
     last: int
     data: bytes
-
-
-class Segment:
-    """One mapped file. `end` and `last` are final once the writer has gone on to the next."""
-
-    def __init__(self, path: Path | None, mapped: mmap.mmap, first: int) -> None:
-        self.path, self.map = path, mapped
-        self.start(path, first)
-
-    def start(self, path: Path | None, first: int) -> None:
-        """Begin (again) with sequence number `first`; older frames behind it no longer continue it."""
-        self.path, self.first, self.last, self.end = path, first, first - 1, _TITLE_SIZE
-        head = struct.pack("<8sQ", _MAGIC, first)
-        self.map[: _TITLE.size] = head + struct.pack("<I", crc32(head))
-        self.map[_TITLE_SIZE : _TITLE_SIZE + wire.HEAD.size] = bytes(wire.HEAD.size)
 
 
 class Spool:
@@ -94,7 +71,7 @@ class Spool:
         folder.mkdir(parents=True, mode=0o700, exist_ok=True)  # left by an attempt that had no room
         state = None
         try:
-            self._state = state = _StatePage(folder / "state", create=True)
+            self._state = state = StatePage(folder / "state", create=True)
             (folder / "channel.new").write_bytes(hello)
             self._current = self._allocate(1)
             os.rename(folder / "channel.new", folder / "channel")  # a folder without it is not recovered
@@ -128,7 +105,7 @@ class Spool:
                 return True
             finally:
                 self._inside = False
-                if self._later:
+                while self._later:
                     self._put_postponed()
 
     def finish(self, body: bytes) -> None:
@@ -158,11 +135,13 @@ class Spool:
         return True
 
     def _put_postponed(self) -> None:
-        while self._later:
-            self._inside = True
-            kind, body, urgent = self._later[0]
-            self._put(kind, body, urgent)
-            self._later.popleft()  # at once: no signal handler runs between the two, none is lost or doubled
+        try:
+            self._inside = True  # before the look: a handler that came in between would empty the queue
+            while self._later:
+                kind, body, urgent = self._later[0]
+                self._put(kind, body, urgent)
+                self._later.popleft()
+        finally:
             self._inside = False
 
     def _put(self, kind: int, body: bytes, urgent: bool) -> bool:
@@ -220,7 +199,7 @@ class Spool:
         """A new segment. Raises OSError where there is no room."""
         path = self._next_path()
         try:
-            return Segment(path, _reserved(path, self._size), first)
+            return Segment(path, reserved(path, self._size), first)
         except OSError:
             path.unlink(missing_ok=True)
             raise
@@ -265,7 +244,7 @@ class Spool:
                 with self._lock:
                     spare, self._spare = self._spare, spare  # the caller may have freed one meanwhile
                 if spare is not None:
-                    _discard(spare)
+                    spare.discard()
 
     def free(self, acked: int) -> None:
         """Forget everything up to sequence number `acked`: the agent has it on disk."""
@@ -279,7 +258,7 @@ class Spool:
                 self._spare = gone.pop()
             self._look_for_room()
         for segment in gone:
-            _discard(segment)
+            segment.discard()
 
     # -- the transport's side ------------------------------------------------------------------------
 
@@ -299,13 +278,13 @@ class Spool:
             holding = [segment for segment in self._segments if segment.first <= acked + 1]
             segment = holding[-1] if holding else self._segments[0]
         self._read_from(segment)
-        for frame in wire.frames(segment.map, _TITLE_SIZE, self._extent(segment)[0]):
+        for frame in wire.frames(segment.map, TITLE_SIZE, self._extent(segment)[0]):
             if frame.seq > acked:
                 break
             self._read_at, self._read_seq = frame.end, frame.seq
 
     def _read_from(self, segment: Segment) -> None:
-        self._read_in, self._read_at, self._read_seq = segment, _TITLE_SIZE, segment.first - 1
+        self._read_in, self._read_at, self._read_seq = segment, TITLE_SIZE, segment.first - 1
 
     def read(self, most: int = wire.MAX_BATCH) -> Chunk | None:
         """The next frames not read yet, about `most` bytes of them."""
@@ -347,7 +326,7 @@ class Spool:
                 self._announce()
 
     def _announce(self) -> None:
-        counts = _difference(self._dropped, self._announced)
+        counts = difference(self._dropped, self._announced)
         if counts and self.append(wire.Kind.DROPPED, wire.pack((time.time(), counts))):
             for kind, count in counts.items():
                 self._announced[wire.Kind[kind.upper()]] += count
@@ -384,115 +363,3 @@ class Spool:
         for segment in [*self._segments, *([self._spare] if self._spare else [])]:
             segment.map.close()
         self._state.close()
-
-
-class Leftover:
-    """A spool whose process may be gone, as the agent sees it."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def hello(self) -> bytes:
-        """Whose it is. Raises OSError where the process died before it had said so."""
-        return (self.folder / "channel").read_bytes()
-
-    def take(self) -> _StatePage | None:
-        """The state page, locked, where the process is gone; None while it lives. Raises OSError."""
-        return _StatePage.taken(self.folder / "state")
-
-    def frames(self, after: int) -> Iterator[tuple[int, int, bytes]]:
-        """(sequence, kind, frame bytes) of every whole record after `after`, in order."""
-        for path in sorted(self.folder.glob("*.seg")):
-            data = path.read_bytes()
-            if len(data) < _TITLE_SIZE:
-                continue
-            magic, first, check = _TITLE.unpack_from(data)
-            if magic != _MAGIC or crc32(data[:16]) != check:
-                continue
-            expected = first
-            for frame in wire.frames(data, _TITLE_SIZE):
-                if frame.seq != expected:  # what follows is of this segment's earlier life
-                    break
-                expected += 1
-                if frame.seq > after:
-                    after = frame.seq
-                    yield frame.seq, frame.kind, data[frame.start : frame.end]
-
-    def remove(self) -> None:
-        """Delete it: all it held is in a journal."""
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-
-class _StatePage:
-    """The page a channel shares with the agent. Its POSIX lock ends with the process, however that dies.
-
-    A POSIX lock and no flock: a forked child does not inherit it, so a child that lives on does not make
-    its parent look alive. It is seen across pid namespaces, where pids say nothing.
-    """
-
-    def __init__(self, path: Path, create: bool = False) -> None:
-        self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o600)
-        try:
-            fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if create:
-                os.posix_fallocate(self._fd, 0, _STATE_SIZE)  # never sparse: a full disk would be SIGBUS
-            self._map = mmap.mmap(self._fd, _STATE_SIZE)
-        except BaseException:
-            os.close(self._fd)
-            raise
-
-    @classmethod
-    def taken(cls, path: Path) -> _StatePage | None:
-        try:
-            return cls(path)
-        except (BlockingIOError, PermissionError):  # what lockf raises while another holds it
-            return None
-
-    def census(self, dropped: list[int], announced: list[int]) -> None:
-        _CENSUS.pack_into(self._map, 0, *dropped, *announced)
-
-    def unannounced(self) -> dict[str, int]:
-        counts = _CENSUS.unpack_from(self._map)
-        return _difference(list(counts[:16]), list(counts[16:]))
-
-    def announce(self) -> None:
-        """All that was dropped has been said."""
-        counts = _CENSUS.unpack_from(self._map)
-        _CENSUS.pack_into(self._map, 0, *counts[:16], *counts[:16])
-
-    def own(self, agent: str) -> None:
-        self._map[_OWNER : _OWNER + _OWNER_SIZE] = agent.encode()[:_OWNER_SIZE].ljust(_OWNER_SIZE, b"\0")
-
-    def owner(self) -> str:
-        return self._map[_OWNER : _OWNER + _OWNER_SIZE].rstrip(b"\0").decode("ascii", "replace")
-
-    def close(self) -> None:
-        self._map.close()
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            os.close(fd)
-
-
-def _difference(dropped: list[int], announced: list[int]) -> dict[str, int]:
-    return {
-        kind.name.lower(): dropped[kind] - announced[kind]
-        for kind in wire.Kind
-        if dropped[kind] > announced[kind]
-    }
-
-
-def _reserved(path: Path, size: int) -> mmap.mmap:
-    """A new file of `size` bytes that are really there: a hole in a full file system is SIGBUS later."""
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
-        os.posix_fallocate(fd, 0, size)
-        populate = getattr(mmap, "MAP_POPULATE", 0)  # the page faults now, and not one by one in the caller
-        return mmap.mmap(fd, size, flags=mmap.MAP_SHARED | populate)
-    finally:
-        os.close(fd)
-
-
-def _discard(segment: Segment) -> None:
-    if segment.path is not None:
-        segment.path.unlink(missing_ok=True)
-    segment.map.close()

@@ -106,6 +106,26 @@ def batch(data: bytes) -> list[Frame]:
     return found
 
 
+def only_logs(data: bytes) -> tuple[int, int] | None:
+    """First and last sequence number of a batch of nothing but LOG, the usual one; else None.
+
+    The same checks as `batch`, which then says what is wrong, at a third of its price: the receiver's share
+    of a record is spent here.
+    """
+    unpack, head, size, log = HEAD.unpack_from, HEAD.size, len(data), int(Kind.LOG)
+    start, first, expected = 0, 0, 0
+    while start + head <= size:
+        length, check, seq, kind = unpack(data, start)
+        start += head
+        stop = start + length
+        if kind != log or not 0 < length <= MAX_BODY or stop > size or (seq != expected and expected):
+            return None
+        if crc32(data[start:stop], (seq << 4 | kind) % _PRIME) != check:
+            return None
+        first, expected, start = first or seq, seq + 1, stop
+    return (first, expected - 1) if first and start == size else None
+
+
 def body(data: bytes | memoryview, frame: Frame) -> bytes:
     """The packed body of a frame found in `data`."""
     return bytes(data[frame.start + HEAD.size : frame.end])
@@ -115,6 +135,14 @@ def pack(value: Any) -> bytes:
     """msgpack, with lone surrogates let through: a log line may hold anything."""
     packed: bytes = msgpack.packb(value, unicode_errors="surrogatepass")
     return packed
+
+
+def unpack_plain(data: bytes) -> Any:
+    """As `unpack`, quicker for what holds no lone surrogates and no odd keys: nearly everything."""
+    try:
+        return msgpack.unpackb(data)
+    except Exception:  # noqa: BLE001  the other one says what is wrong, if anything is
+        return unpack(data)
 
 
 def unpack(data: bytes | memoryview) -> Any:

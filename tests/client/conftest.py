@@ -18,7 +18,7 @@ import zmq
 
 import rankside
 from rankside import client, wire
-from rankside.spool import Leftover
+from rankside.leftover import Leftover
 from rankside.wire import Kind, Message
 
 PATIENCE = 30.0  # seconds; what fails, fails after this
@@ -42,7 +42,7 @@ def alone(here: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
             monkeypatch.delenv(name)
     monkeypatch.setenv("RANKSIDE_SPOOL_DIR", str(here / "spool"))
     monkeypatch.setenv("RANKSIDE_ENDPOINT", f"ipc://{here}/a.sock")
-    monkeypatch.setattr(rankside, "_current", client.NoMonitor())
+    monkeypatch.setattr(rankside, "_current", rankside.NoMonitor())
     yield
     for monitor in list(client._LIVING):
         monitor._options = client.Options(flush_seconds=0)
@@ -124,7 +124,8 @@ class Script:
         self.process = subprocess.Popen(
             [sys.executable, str(self.path), *args],
             cwd=here,
-            env={**os.environ, "PYTHONUNBUFFERED": "1", **env},
+            # from 3.12 on, Python warns of every fork of a process with threads; the tests are about them
+            env={**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONWARNINGS": "ignore:This process", **env},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

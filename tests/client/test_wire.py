@@ -196,3 +196,27 @@ def test_numbers_of_kinds_are_those_on_disk():
 
 def test_the_longest_batch_fits_into_a_message():
     assert max(wire.MAX_BATCH, wire.MAX_BODY + wire.HEAD.size) < wire.MAX_MESSAGE
+
+
+@given(FIRST, RECORDS)
+def test_the_short_way_takes_batches_of_logs_alone_and_agrees_with_the_long_one(first, records):
+    data = sealed(first, records)
+    found = wire.batch(data)
+    logs = all(kind == Kind.LOG for kind, _ in records)
+    assert wire.only_logs(data) == ((found[0].seq, found[-1].seq) if logs else None)
+
+
+def test_the_short_way_takes_no_damage_and_no_gap():
+    data = sealed(41, [(Kind.LOG, b"first"), (Kind.LOG, b"second"), (Kind.LOG, b"\0\0\0")])
+    assert wire.only_logs(data) == (41, 43)
+    assert not any(wire.only_logs(data[:cut]) for cut in range(len(data)) if cut not in ends(data))
+    for place in range(len(data) * 8):
+        damaged = bytearray(data)
+        damaged[place // 8] ^= 1 << place % 8
+        assert wire.only_logs(bytes(damaged)) is None, place
+    assert wire.only_logs(wire.seal(1, Kind.LOG, b"a") + wire.seal(3, Kind.LOG, b"b")) is None
+    assert wire.only_logs(b"") is None
+
+
+def ends(data: bytes) -> list[int]:
+    return [frame.end for frame in wire.frames(data)]

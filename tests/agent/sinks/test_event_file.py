@@ -13,7 +13,7 @@ from rankside_agent.sinks.event_file import EventFile, frame, records
 
 @contextmanager
 def no_growth_beyond(size):
-    """No file of this process may grow beyond `size` bytes; for a moment only, for pytest writes files too."""
+    """No file of this process may grow beyond `size` bytes; for a moment only: pytest writes files too."""
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
     try:
         yield

@@ -1,0 +1,73 @@
+"""The monitor of a process that is not monitored: every call is taken and nothing is done.
+
+Separate so that library code may always call, and that a reader sees at a glance how little happens.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any
+
+from rankside.client import Monitor
+
+
+class NoMonitor(Monitor):
+    """Stands in before `init` and under RANKSIDE_DISABLE: takes every call and does nothing."""
+
+    def __init__(self) -> None:
+        """Opens nothing: what Monitor sets up is not there, and no method here looks for it."""
+
+    def __repr__(self) -> str:
+        return "<rankside.NoMonitor>"
+
+    @property
+    def exp_root(self) -> str:
+        """No folder."""
+        return ""
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """No parameters."""
+        return {}
+
+    @property
+    def lost(self) -> int:
+        """Nothing is taken, so nothing is lost."""
+        return 0
+
+    def metrics(self, values: Mapping[str, Any], step: int | None = None) -> None:
+        """Nothing."""
+
+    def throughput(self, step: int | None = None, **fields: Any) -> None:
+        """Nothing."""
+
+    def params(self, values: Mapping[str, Any] | None = None, **more: Any) -> None:
+        """Nothing."""
+
+    def event(self, name: str, **fields: Any) -> None:
+        """Nothing."""
+
+    def artifact(self, path: str | os.PathLike[str]) -> None:
+        """Nothing."""
+
+    def log(self, message: object, level: str = "INFO", **fields: Any) -> None:
+        """Nothing."""
+
+    def capture_logging(self, level: str | int | None = None) -> None:
+        """Nothing."""
+
+    def set_module(self, name: str) -> None:
+        """Nothing."""
+
+    def close(self, status: str | None = None) -> None:
+        """Nothing."""
+
+    def __enter__(self) -> NoMonitor:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Nothing."""
