@@ -30,6 +30,7 @@ from rankside_agent.writer import Writer
 
 # Which journal a record goes to; an event is both a line to read and a point for the trackers
 _LOGS = frozenset((Kind.LOG, Kind.EVENT, Kind.DROPPED))
+_HANGS = 2.0  # seconds that the writer may take to let the journal's oldest go
 _LONGEST_NAME = 4096  # characters of a module's name, as in a hello
 _POINTS = frozenset((Kind.METRICS, Kind.THROUGHPUT, Kind.PARAMS, Kind.EVENT, Kind.ARTIFACT))
 
@@ -57,6 +58,7 @@ class Run:
         self.claims = Claims(self.exp_root, settings.allowed_roots, folder.name)
         self.writer = Writer(self._log_files, self._report, folder.name)
         self.sinks: dict[str, Supervisor] = {}
+        self._over_since: float | None = None  # when the journal went over its limit
         self._told: dict[str, Position] = {}  # where the points ended when a sink was told to drain
         self.last_end = time.monotonic()
         self._changed = True
@@ -191,9 +193,12 @@ class Run:
         if found[0].seq > channel.last + 1:
             raise Gap(f"{found[0].seq} after {channel.last}")
         fresh = [frame for frame in found if frame.seq > channel.last]
-        self._store_all(channel, data, fresh)
-        if any(frame.kind == Kind.CLOSE for frame in fresh):
+        goodbye = next((at for at, frame in enumerate(fresh) if frame.kind == Kind.CLOSE), len(fresh))
+        self._store_all(channel, data, fresh[:goodbye])
+        if goodbye < len(fresh):  # ended before its number counts as stored: a crash between must not lose it
+            channel.status = _said(data, fresh[goodbye], "killed")[:20]
             self.end(channel, "clean")
+            self._store_all(channel, data, fresh[goodbye:])
         self.writer.wake()
         return channel.last
 
@@ -212,8 +217,6 @@ class Run:
                 self._store(channel, data, fresh[start:at])
                 self._enter_module(channel, data, frame)
                 start = at + 1
-            elif frame.kind == Kind.CLOSE:  # another thread's last lines may follow
-                channel.status = _said(data, frame, "killed")[:20]
         self._store(channel, data, fresh[start:])
 
     def _store(self, channel: Channel, data: bytes, found: list[wire.Frame]) -> None:
@@ -326,18 +329,22 @@ class Run:
                 log = self.folder / "sinks" / f"{name}.log"
                 self._report(f"sink {name} ended ({supervisor.last_exit}) and was started again; see {log}")
         self.logs.drop_before(self.writer.durable().segment)
-        self._limit_journal()
+        self._limit_journal(now)
 
-    def _limit_journal(self) -> None:
+    def _limit_journal(self, now: float) -> None:
         held = self.logs.end.segment - max(self.writer.durable().segment, 1)
         most = max(2, self._settings.journal_limit_bytes // self._settings.segment_bytes)
-        if held > most and self.writer.files is not None:
+        if held <= most:
+            self._over_since = None
+        elif self.writer.files is not None:
+            self._over_since = self._over_since or now
             oldest = self.logs.end.segment - most
             self._report(
                 f"{held} journal segments wait for files that cannot be written; the oldest are given up"
             )
             self.writer.give_up_before(oldest)
-            if held > most * 5 // 4 + 4:  # it hangs, and cannot; what it missed it counts when it goes on
+            hangs = now - self._over_since > _HANGS  # and cannot; what it missed it counts when it goes on
+            if hangs and held > most * 5 // 4 + 4:
                 self.logs.drop_before(oldest)
 
     def ended(self) -> bool:
