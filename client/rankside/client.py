@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import secrets
 import sys
 import threading
 import time
@@ -361,7 +360,7 @@ class Monitor:
 
 def new_channel(host: str, label: str) -> str:
     """A name no other process ever has, and that may stand as a folder."""
-    return f"{host[:40]}-{label[:60]}-{os.getpid()}-{secrets.token_hex(6)}".replace("/", "_")
+    return f"{host[:40]}-{label[:60]}-{os.getpid()}-{os.urandom(6).hex()}".replace("/", "_")
 
 
 def _place_of(trace: TracebackType | None) -> tuple[str, int]:

@@ -3,17 +3,15 @@
 Separate from the transport: this file knows paths and processes, that one messages and time.
 """
 
+# Of the standard library, what `import rankside` does not need is imported where it is used: every rank of a
+# thousand waits for that import at its start.
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import os
-import shutil
 import socket
 import stat
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -87,6 +85,8 @@ def spool_roots() -> list[Path]:
     named = os.environ.get("RANKSIDE_SPOOL_DIR")
     if named:
         return [Path(named)]
+    import tempfile
+
     return [
         Path(f"/dev/shm/rankside-{os.getuid()}"),
         Path(tempfile.gettempdir()) / f"rankside-spool-{os.getuid()}",
@@ -105,6 +105,8 @@ def spool_group(given: str | None) -> str:
     if named == AUTO:
         return "node"
     plain = (f"ipc://{SERVICE_SOCKET}", default_endpoint())
+    import hashlib
+
     return "node" if named in plain else hashlib.sha256(named.encode()).hexdigest()[:12]
 
 
@@ -129,6 +131,8 @@ def start_agent(
 
 
 def _start(command: list[str], endpoint: str, folder: Path, give_up: Callable[[], bool]) -> str | None:
+    import subprocess
+
     log = folder / "agent.log"
     with open(log, "ab") as out:
         process = subprocess.Popen(
@@ -156,6 +160,7 @@ def _start(command: list[str], endpoint: str, folder: Path, give_up: Callable[[]
 
 
 def _agent_command() -> list[str] | None:
+    import shutil
     from importlib.util import find_spec
 
     if find_spec("rankside_agent") is not None:

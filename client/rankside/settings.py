@@ -6,9 +6,6 @@ Separate from the table of parameters: this file knows where values come from, t
 from __future__ import annotations
 
 import copy
-import difflib
-import getpass
-import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -50,6 +47,8 @@ def resolve(
 
 
 def _read(path: Path) -> Mapping[str, Any]:
+    import json
+
     try:
         text = path.read_text(encoding="utf-8")
         found = json.loads(text) if path.suffix == ".json" else _yaml(path, text)
@@ -104,6 +103,8 @@ def _about_unknown(where: str, unknown: list[str]) -> list[str]:
     """One remark: a Primus file holds hundreds of names that are not ours."""
     if not unknown:
         return []
+    import difflib
+
     guesses = {name: difflib.get_close_matches(name, PARAMETERS, 1, 0.8) for name in unknown}
     hints = [f"{name} (did you mean {guess[0]}?)" for name, guess in guesses.items() if guess]
     rest = len(unknown) - len(hints)
@@ -164,6 +165,8 @@ def _demand(name: str, value: Any, good: bool, choices: str) -> None:
 
 def _login() -> str:
     try:
+        import getpass
+
         return getpass.getuser()
     except (OSError, KeyError):  # a container's uid without a name
         return str(os.getuid())

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import mmap
 import os
-import shutil
 import sys
 import threading
 import time
@@ -76,7 +75,7 @@ class Spool:
             self._current = self._allocate(1)
             os.rename(folder / "channel.new", folder / "channel")  # a folder without it is not recovered
         except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)
+            _remove(folder)
             if state is not None:
                 state.close()
             raise
@@ -343,7 +342,7 @@ class Spool:
     def close(self, remove: bool) -> None:
         """Let go. With `remove` the folder goes too; without, an agent finds it and reads the rest."""
         if remove:
-            shutil.rmtree(self.folder, ignore_errors=True)
+            _remove(self.folder)
         else:
             self._shrink()
         self._state.close()
@@ -363,3 +362,9 @@ class Spool:
         for segment in [*self._segments, *([self._spare] if self._spare else [])]:
             segment.map.close()
         self._state.close()
+
+
+def _remove(folder: Path) -> None:
+    import shutil  # not at start-up: a rank needs it once, when it leaves
+
+    shutil.rmtree(folder, ignore_errors=True)

@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import sys
+import tempfile
 import textwrap
 import threading
 from pathlib import Path
@@ -152,7 +153,7 @@ def test_spools_lie_in_memory_first_and_where_they_are_told_to(monkeypatch, here
     assert endpoint.spool_roots() == [here / "spool"]
     monkeypatch.delenv("RANKSIDE_SPOOL_DIR")
     monkeypatch.setenv("TMPDIR", str(here))
-    monkeypatch.setattr(endpoint.tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "tempdir", None)
     uid = os.getuid()
     assert endpoint.spool_roots() == [Path(f"/dev/shm/rankside-{uid}"), here / f"rankside-spool-{uid}"]
 

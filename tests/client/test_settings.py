@@ -202,7 +202,7 @@ def test_a_uid_without_a_name_is_a_name_too(monkeypatch):
     def nobody() -> str:
         raise KeyError("uid not found")
 
-    monkeypatch.setattr(settings.getpass, "getuser", nobody)
+    monkeypatch.setattr(getpass, "getuser", nobody)
     assert find_place("e", None, "/w", None, None, {}).user.isdecimal()
 
 
