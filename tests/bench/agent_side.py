@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from figures import Section, Value, median, spread
-from samples import TEXT, sizes
+from samples import TEXT, sizes, yardstick
 from usage import Usage, usage
 from workplace import HERE, Process, Workplace, hear, say
 
@@ -52,6 +52,7 @@ class Round:
     before: Usage
     after: Usage
     clients_cpu: float
+    packb: float  # seconds for one of the same record, the mean of before and after
 
     def rate(self) -> float:
         """Records a second, end to end."""
@@ -60,6 +61,10 @@ class Round:
     def per_core(self) -> float:
         """Records for a second of the agent's CPU."""
         return self.records / (self.after.total - self.before.total)
+
+    def packbs(self) -> float:
+        """The agent's CPU for a record, in packbs: what a core that changes its speed leaves comparable."""
+        return (self.after.total - self.before.total) / self.records / self.packb
 
 
 @dataclass
@@ -94,6 +99,7 @@ class Stand:
         os.sync()  # what earlier rounds left to the disk must not be written in this one
         if self.scene.backlog:
             self.agent.freeze()
+        packb = yardstick()
         before = usage(self.agent.process.pid)
         for rank in self.ranks:
             say(rank, str(self._each()))
@@ -108,7 +114,8 @@ class Stand:
         if not self.scene.backlog:
             seconds -= min(each["began"] for each in told) - began
         cpu = sum(each["cpu"] for each in told)
-        self.rounds.append(Round(self._each() * self.scene.clients, seconds, before, after, cpu))
+        packb = (packb + yardstick()) / 2
+        self.rounds.append(Round(self._each() * self.scene.clients, seconds, before, after, cpu, packb))
 
     def _begin(self) -> tuple[float, list[dict[str, float]]]:
         """When it began; for a backlog, once all is in the spools, with what the ranks said."""
@@ -167,10 +174,22 @@ def _section(stands: list[Stand], records: int) -> Section:
         "each record goes to the journal, its rank's debug.log and info.log, and the node log;"
         " the journal is on disk, the spools are in memory",
         "backlog: the agent is frozen until all records wait in the spools, so ranks take next to no CPU",
-        "a core: records for each second of CPU that the agent itself used",
+        "a core: records for each second of CPU that the agent itself used; x packb: that CPU for a record,"
+        " against one packb of the same record, measured before and after each round",
         "receiver: socket, checks, journal; writer: journal into files; CPU seconds for a million records",
     ]
-    columns = ("scene", "records/s", "rounds", "a core", "receiver", "writer", "zmq", "ranks", "RSS MB")
+    columns = (
+        "scene",
+        "records/s",
+        "rounds",
+        "a core",
+        "x packb",
+        "receiver",
+        "writer",
+        "zmq",
+        "ranks",
+        "RSS MB",
+    )
     section = Section("agent, end to end", notes, columns)
     section.rows = [_row(stand) for stand in stands]
     return section
@@ -190,6 +209,7 @@ def _row(stand: Stand) -> dict[str, Value]:
         "records/s": median(rates),
         "rounds": spread(rates),
         "a core": median(each.per_core() for each in rounds),
+        "x packb": median(each.packbs() for each in rounds),
         "receiver": per_million("main"),
         "writer": per_million("others"),
         "zmq": per_million("zmq"),

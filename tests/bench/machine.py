@@ -7,6 +7,8 @@ import platform
 from importlib import metadata
 from pathlib import Path
 
+from samples import yardstick
+
 PACKAGES = ("rankside", "pyzmq", "msgpack", "loguru", "torch", "tensorboard", "rich")
 
 
@@ -26,6 +28,11 @@ def load() -> str:
     """How busy the machine is now; other programs of the machine make every figure worse."""
     one, five, _ = os.getloadavg()
     return f"{one:.2f} over one minute, {five:.2f} over five"
+
+
+def speed() -> str:
+    """One packb of the benchmark's log record now, for comparing runs."""
+    return f"{yardstick() * 1e6:.2f} us for one msgpack.packb of the log record"
 
 
 def _field(path: str, name: str) -> str:

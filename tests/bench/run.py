@@ -39,7 +39,7 @@ def main() -> None:
     if not console.is_terminal:
         console = Console(highlight=False, width=_WIDTH)
     began = time.monotonic()
-    facts = {**machine.facts(), "load before": machine.load()}
+    facts = {**machine.facts(), "load before": machine.load(), "speed before": machine.speed()}
     show_facts(console, facts)
     found: list[Section] = []
     with Workplace() as place:
@@ -47,7 +47,11 @@ def main() -> None:
             for section in PARTS[name](place, given.quick):
                 found.append(section)
                 show(console, section)
-    after = {"load after": machine.load(), "took": f"{time.monotonic() - began:.0f} s"}
+    after = {
+        "load after": machine.load(),
+        "speed after": machine.speed(),
+        "took": f"{time.monotonic() - began:.0f} s",
+    }
     console.print()
     show_facts(console, after)
     if given.json is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 
 import msgpack
+from figures import median
 
 TEXT = (
     "iteration 1200/50000 | consumed samples: 153600 | elapsed time per iteration (ms): 2345.6 | "
@@ -26,3 +27,14 @@ def sizes() -> str:
     """For the notes."""
     log, metrics = (len(msgpack.packb(record)) for record in (LOG_RECORD, METRICS_RECORD))
     return f"log record {log} bytes packed, metrics record {metrics}"
+
+
+def yardstick() -> float:
+    """Seconds for one packb of the log record now: a rented core may be half as fast a moment later."""
+    took = []
+    for _ in range(100):
+        start = time.perf_counter()
+        for _ in range(200):
+            msgpack.packb(LOG_RECORD)
+        took.append((time.perf_counter() - start) / 200)
+    return median(took)
