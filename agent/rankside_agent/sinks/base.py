@@ -11,15 +11,20 @@ Separate from any tracker, so that the process, the contract test and the next t
     the stored state after a while. What the tracker could never take is left out and counted in `refused`;
     it must not raise, for it would be tried for ever.
 4.  While a sink holds points back it is not `settled`, and its position is not stored.
-5.  `close` may follow a failed call, and does not raise.
+5.  What a stand-in takes while the tracker is away (files that are to be synced by hand, say) is
+    `provisional`: the place before it stays known, and `GoBack` returns there once the tracker answers.
+6.  `finish` comes when all is delivered and the ranks have ended. It works in pieces; the state is stored
+    after each, and after a death in between it is called again with that state.
+7.  `close` may follow a failed call, and does not raise.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
 
 from rankside_agent.sinks.points import Point
 
@@ -30,6 +35,22 @@ class Run:
 
     run_id: str
     exp_root: str
+    folder: Path  # its state on this node
+    key: str = ""  # of the experiment: the same for all its attempts, on every node
+
+
+class Outcome(NamedTuple):
+    """How the newest attempt's ranks ended: finished, failed or killed; log folders are below exp_root."""
+
+    status: str
+    attempt: int
+    ended: float
+    log_roots: tuple[str, ...] = ("logs",)
+    attempts: Mapping[int, str] = {}  # every attempt's status; one may have run beside the newest
+
+
+class GoBack(Exception):
+    """The tracker answers again: what its stand-in took is to be forwarded once more, from the anchor on."""
 
 
 @dataclass
@@ -48,6 +69,7 @@ class Sink(ABC):
     """One tracker, for one run, in a process of its own."""
 
     name: ClassVar[str]
+    flush_seconds: ClassVar[float] = 1.0
 
     def __init__(self, run: Run, state: Mapping[str, Any], counts: Counts) -> None:
         """`state` is what `state()` gave at the stored position, or empty; `counts` is to be kept up."""
@@ -64,6 +86,16 @@ class Sink(ABC):
         """Whether everything written so far went on to the tracker at the last flush."""
         return True
 
+    @property
+    def provisional(self) -> bool:
+        """Whether a stand-in takes the points, because the tracker is away."""
+        return False
+
+    @property
+    def remark(self) -> str:
+        """One line that an operator should see in `rankside status`."""
+        return ""
+
     @abstractmethod
     def write(self, point: Point) -> None:
         """Take one point. Raises when the tracker takes nothing now."""
@@ -75,6 +107,10 @@ class Sink(ABC):
     @abstractmethod
     def state(self) -> dict[str, Any]:
         """What a new sink must know to go on from here; plain values."""
+
+    def finish(self, outcome: Outcome) -> Iterator[None]:
+        """What is left to do after the last point. Yields between pieces of work; raises as `flush` does."""
+        yield from ()
 
     @abstractmethod
     def close(self) -> None:

@@ -10,22 +10,23 @@ import logging
 import os
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 from rankside_agent import files
 from rankside_agent.journal import Reader
 from rankside_agent.sinks import cursor_path, load
-from rankside_agent.sinks.base import Counts, Run, Sink
+from rankside_agent.sinks.base import Counts, GoBack, Outcome, Run, Sink
 from rankside_agent.sinks.cursor import Cursor, Mark
-from rankside_agent.sinks.points import Points
+from rankside_agent.sinks.translator import Translator
 
 log = logging.getLogger(__name__)
 
 READ_BYTES = 256 << 10  # of the journal, a round: bounds memory and how late the end of stdin is seen
-FLUSH_SECONDS = 1.0
 FLUSH_BYTES = 4 << 20  # of the journal; a backlog is not one long transaction
 SHORTEST_IDLE, LONGEST_IDLE = 0.02, 0.5
 BEAT_SECONDS = 30.0  # the supervisor takes a longer silence than its limit for a hang
@@ -35,7 +36,8 @@ FIRST_DELAY, LONGEST_DELAY = 1.0, 60.0
 class Forwarder:
     """Moves a run's points to one sink. Nothing but `__init__` raises.
 
-    `make` and `jitter` are seams for tests: how the sink's class is found, and a number from 0 to 1.
+    `everything`: also of attempts whose parameters do not ask for this tracker. `make` and `jitter` are seams
+    for tests: how the sink's class is found, and a number from 0 to 1.
     """
 
     def __init__(
@@ -44,6 +46,7 @@ class Forwarder:
         name: str,
         make: Callable[[str], type[Sink]] = load,
         jitter: Callable[[], float] = random.random,
+        everything: bool = False,
     ) -> None:
         """Raises ValueError where run.json does not say what the run is."""
         self.run = _run(run_dir)
@@ -52,12 +55,14 @@ class Forwarder:
         self.drained = False  # whether the last round found nothing more to read or to flush
         self.succeeded_at = float("-inf")  # monotonic
         self._journal = run_dir / "journal" / "points"
+        self._run_json = run_dir / "run.json"
         self._make = make
+        self._everything = everything
         self._jitter = jitter
         self._sink: Sink | None = None
         self._reader: Reader | None = None
         self._counts = Counts()
-        self._points: Points | None = None
+        self._points: Translator | None = None
         self._unflushed = 0  # bytes of entries since the last flush
         self._lost = 0  # records that this reader has missed
         self._flushed = self._next_try = float("-inf")
@@ -69,6 +74,11 @@ class Forwarder:
         self._unsaved = False
         self._hurried = False
 
+    @property
+    def provisional(self) -> bool:
+        """Whether a stand-in has taken points that the tracker itself is still to get."""
+        return self.cursor.anchor is not None
+
     def round(self) -> float:
         """Forward what there is. Returns the seconds until the next round is due."""
         if (wait := self._next_try - time.monotonic()) > 0:
@@ -76,6 +86,8 @@ class Forwarder:
         self.drained = False
         try:
             moved = self._forward()
+        except GoBack:
+            return self._go_back()
         except Exception as error:  # noqa: BLE001  trackers are foreign code
             return self._failed(error)
         return self._pause(moved)
@@ -87,6 +99,7 @@ class Forwarder:
 
     def close(self, state: str) -> None:
         """Let go of everything, and leave `state` behind."""
+        self._note_remark()
         self._let_go()
         self.cursor.state, self.cursor.next_try = state, None
         self._save()
@@ -101,19 +114,24 @@ class Forwarder:
             self._unflushed += len(entry.payload)
         if self._unflushed and (self._unflushed >= FLUSH_BYTES or self._until_flush() <= 0):
             self._checkpoint(sink, reader)
-        self.drained = not entries and not self._unflushed
+        if not entries and not self._unflushed:
+            if self._hurried and not sink.provisional:
+                self._finish(sink)
+            self.drained = True
         return bool(entries)
 
-    def _opened(self) -> tuple[Sink, Reader, Points]:
+    def _opened(self) -> tuple[Sink, Reader, Translator]:
         if self._sink is None or self._reader is None or self._points is None:
             mark = self.cursor.mark
             self._reader = Reader(self._journal, mark.position)
             self._counts = replace(mark.counts)
             sink_class = self._make(self.name)
-            self._points = Points(self._counts, sink_class.wanted)
+            wanted = (lambda _config: True) if self._everything else sink_class.wanted
+            self._points = Translator(self._counts, wanted, mark.speaker)
             self._sink = sink_class(self.run, mark.private, self._counts)
             self._unflushed = self._lost = 0
-            self.cursor.state, self.cursor.next_try = "running", None
+            self.cursor.state, self.cursor.next_try = self._running(), None
+            self._note_remark()
             self._save()
         return self._sink, self._reader, self._points
 
@@ -122,14 +140,62 @@ class Forwarder:
         self._unflushed = 0
         self._flushed = self.succeeded_at = time.monotonic()
         self._note_losses(reader)
-        if sink.settled:
-            counts, read = replace(self._counts), reader.state.records
-            self.cursor.mark = Mark(reader.position, read, counts, sink.state())
+        self._mark(sink, reader)
         if self._in_row:
             log.info("delivering again, after %d failures; nothing was lost", self._in_row)
         self._in_row, self._delay, self._trouble = 0, FIRST_DELAY, None
         self.cursor.last_time = time.time()
+        self.cursor.state = self._running()
+        self._note_remark()
         self._save()
+
+    def _mark(self, sink: Sink, reader: Reader) -> None:
+        """What was flushed is delivered; a stand-in's part of it is remembered as still to be."""
+        points = self._points
+        if points is None or not (sink.settled and points.settled):
+            return
+        if not sink.provisional:
+            self.cursor.anchor = None
+        elif self.cursor.anchor is None:
+            self.cursor.anchor = self.cursor.mark
+        counts, read = replace(self._counts), reader.state.records
+        self.cursor.mark = Mark(reader.position, read, counts, sink.state(), points.state())
+
+    def _running(self) -> str:
+        return "offline" if self._sink is not None and self._sink.provisional else "running"
+
+    def _note_remark(self) -> None:
+        if self._sink is not None:
+            self.cursor.remark = self._sink.remark
+
+    def _finish(self, sink: Sink) -> None:
+        """Tell the tracker how it ended, once, if it has: an agent that died does not end a run."""
+        outcome = _outcome(self._run_json)
+        told = f"{outcome.attempt} {outcome.status} {self.cursor.mark.read}" if outcome else ""
+        if outcome is None or self.cursor.finished == told:
+            return
+        for _ in sink.finish(outcome):
+            self._store_finishing(sink)
+        self.cursor.finished = told
+        self._store_finishing(sink)
+
+    def _store_finishing(self, sink: Sink) -> None:
+        if sink.settled:
+            self.cursor.mark = replace(self.cursor.mark, private=sink.state(), counts=replace(self._counts))
+        self.succeeded_at = time.monotonic()
+        self._note_remark()
+        self._save()
+
+    def _go_back(self) -> float:
+        """The tracker is back: what a stand-in took goes to it now."""
+        log.info("%s answers again; what was kept aside meanwhile is forwarded now", self.name)
+        self._let_go()
+        if self.cursor.anchor is not None:
+            self.cursor.mark, self.cursor.anchor = self.cursor.anchor, None
+            self._save()
+            return 0.0
+        self._next_try = time.monotonic() + FIRST_DELAY
+        return FIRST_DELAY
 
     def _note_losses(self, reader: Reader) -> None:
         if reader.lost > self._lost:
@@ -139,6 +205,7 @@ class Forwarder:
 
     def _failed(self, error: Exception) -> float:
         text = f"{type(error).__name__}: {error}"[:1000]
+        self._note_remark()
         kind = (type(error), getattr(error, "errno", None))  # the text may name another file each time
         if kind != self._trouble:
             known = isinstance(error, OSError)
@@ -166,7 +233,8 @@ class Forwarder:
         return min(pause, max(self._until_flush(), 0.0)) if self._unflushed else pause
 
     def _until_flush(self) -> float:
-        return 0.0 if self._hurried else self._flushed + FLUSH_SECONDS - time.monotonic()
+        seconds = self._sink.flush_seconds if self._sink is not None else Sink.flush_seconds
+        return 0.0 if self._hurried else self._flushed + seconds - time.monotonic()
 
     def _let_go(self) -> None:
         if self._sink is not None:
@@ -196,6 +264,24 @@ class Forwarder:
 def _run(run_dir: Path) -> Run:
     found = files.read_json(run_dir / "run.json")
     try:
-        return Run(run_id=str(found["run_id"]), exp_root=str(found["exp_root"]))
-    except (KeyError, TypeError) as error:
+        run_id, key = str(found["run_id"]), found.get("key")
+        exp_root = str(found["exp_root"])
+    except (AttributeError, KeyError, TypeError) as error:
         raise ValueError(f"{run_dir / 'run.json'} does not name a run: {error!r}") from None
+    return Run(
+        run_id, exp_root, run_dir, str(key or sha256(run_id.encode(errors="replace")).hexdigest()[:12])
+    )
+
+
+def _outcome(path: Path) -> Outcome | None:
+    """How the run ended, by run.json; None while it goes on, or where nobody has seen its end."""
+    found = files.read_json(path)
+    try:
+        newest: Mapping[str, Any] = found["attempts"][-1]
+        if newest["ended"] is None:
+            return None
+        statuses = {int(each["n"]): str(each["status"]) for each in found["attempts"]}
+        roots = tuple(dict.fromkeys(str(each["log_root"]) for each in found["attempts"]))
+        return Outcome(str(newest["status"]), int(newest["n"]), float(newest["ended"]), roots, statuses)
+    except (KeyError, IndexError, TypeError, ValueError):
+        return None

@@ -1,35 +1,45 @@
-"""Journal entries as typed points: what every tracker is given, in the same names.
+"""What every tracker is given: typed points, each with the channel it came from.
 
-Separate from the trackers because which rank speaks for the run, and what a record means, is one decision.
+Separate from how they are made of journal entries, because trackers know only these.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
-
-from rankside import record, wire
-from rankside.wire import Kind
-from rankside_agent.journal import Entry, EntryType
-
-if TYPE_CHECKING:
-    from rankside_agent.sinks.base import Counts
-
-_LATEST = 1e11  # seconds, about the year 5138; a time beyond it is noise
+from typing import Any, NamedTuple, TypeAlias
 
 
 @dataclass(frozen=True)
 class Source:
-    """The channel that a point came from: the last rank's, in one attempt of the run."""
+    """The channel that a point came from, in one attempt of the run."""
 
     channel: str
     attempt: int
     label: str
-    log_root: str
+    log_root: str  # "logs", or "logs/attempt-2" for an attempt beside a living one
     started: float
     config: Mapping[str, Any] = field(repr=False)
+    rank: int = 0
+    world_size: int = 1
+    exp_name: str = ""
+    team: str = ""
+    user: str = ""
+    module: str = ""
+    host: str = ""
+    launch: Mapping[str, Any] = field(default_factory=dict, repr=False)  # argv, cwd, environ without secrets
+    aside: bool = False  # of a rank that does not speak for the run; its names begin with `rank-{r}/`
+
+    @property
+    def last(self) -> bool:
+        """Whether it is the last rank, which speaks for the run."""
+        return self.rank + 1 == self.world_size
+
+    @property
+    def everyone(self) -> bool:
+        """Whether other ranks' metrics are wanted too, under names of their own."""
+        return self.config.get("metrics.save_for_all_ranks") is True
 
 
 class Scalars(NamedTuple):
@@ -69,136 +79,34 @@ class End(NamedTuple):
 Point: TypeAlias = Scalars | Params | Notice | End
 
 
-class Points:
-    """Turns entries into points, and counts every record.
-
-    `wanted` is the sink's: an attempt whose parameters do not ask for the tracker does not get it.
-    """
-
-    def __init__(self, counts: Counts, wanted: Callable[[Mapping[str, Any]], bool]) -> None:
-        self._counts = counts
-        self._wanted = wanted
-        self._sources: dict[int, tuple[dict[str, Any], Source | None]] = {}
-
-    def of(self, entry: Entry) -> Iterator[Point]:
-        """The points of one entry."""
-        if entry.type == EntryType.BATCH:
-            yield from self._batch(entry)
-        elif entry.type == EntryType.END:
-            source = self._source(entry)
-            self._sources.pop(entry.channel, None)  # seldom comes back, and is then found again
-            if source is not None:
-                ended = entry.value()
-                yield End(source, _time(ended.get("time"), source), str(ended.get("status", "")))
-
-    def _batch(self, entry: Entry) -> Iterator[Point]:
-        source = self._source(entry)
-        if source is None:
-            self._counts.skipped += entry.records()
-            return
-        for _, kind, packed in entry.frames():
-            yield from self._record(source, kind, packed)
-
-    def _record(self, source: Source, kind: int, packed: bytes) -> Iterator[Point]:
-        make = _MAKERS.get(kind)
-        if make is None:
-            self._counts.skipped += 1
-            return
-        try:
-            point, refused = make(source, *wire.unpack(packed))
-        except (ValueError, TypeError, AttributeError):
-            self._counts.failed += 1
-            return
-        yield point
-        self._counts.delivered += 1  # now that the sink has taken it
-        self._counts.refused += refused
-
-    def _source(self, entry: Entry) -> Source | None:
-        info, source = self._sources.get(entry.channel, ({}, None))
-        if info is not entry.info:
-            source = source_of(entry.info)
-            if source is not None and not self._wanted(source.config):
-                source = None
-            self._sources[entry.channel] = entry.info, source
-        return source
-
-
 def source_of(info: Mapping[str, Any]) -> Source | None:
-    """Of a channel's OPEN; None unless it is the last rank's own: trackers hear the run from that one."""
+    """Of a channel's OPEN; None for a launcher and for forked children.
+
+    A process that does not know its rank is a run of one: nobody else can speak for it.
+    """
     rank, world_size = info.get("rank"), info.get("world_size")
     if info.get("role") != "worker" or info.get("parent") is not None:
         return None
-    if not isinstance(rank, int) or rank + 1 != world_size:
-        return None
-    config, started = info.get("config"), info.get("started")
+    known = isinstance(rank, int) and isinstance(world_size, int)
+    config, started, launch = info.get("config"), info.get("started"), info.get("launch")
     return Source(
         channel=str(info.get("channel", "")),
         attempt=int(info.get("attempt", 1)),
         label=str(info.get("label", rank)),
         log_root=str(info.get("log_root", "logs")),
-        started=_finite(started) or 0.0,
+        started=finite(started) or 0.0,
         config=config if isinstance(config, dict) else {},
+        rank=rank if known and isinstance(rank, int) else 0,
+        world_size=world_size if known and isinstance(world_size, int) else 1,
+        launch=launch if isinstance(launch, dict) else {},
+        exp_name=str(info.get("exp_name", "")),
+        team=str(info.get("team", "")),
+        user=str(info.get("user", "")),
+        module=str(info.get("module", "")),
+        host=str(info.get("host", "")),
     )
 
 
-_Made: TypeAlias = tuple[Point, int]  # a point, and how many values were left out of it
-
-
-def _metrics(source: Source, time: Any, step: Any, values: Any) -> _Made:
-    good, refused = record.numbers(values)
-    plain, odd = _step(step)
-    return Scalars(source, _time(time, source), plain, good), len(refused) + odd
-
-
-def _throughput(source: Source, time: Any, step: Any, values: Any) -> _Made:
-    point, refused = _metrics(source, time, step, values)
-    assert isinstance(point, Scalars)
-    named = {_THROUGHPUT_NAMES.get(name, f"throughput/{name}"): value for name, value in point.values.items()}
-    named.pop("", None)
-    return point._replace(values=named), refused
-
-
-# Sizes are the same in every step: there is nothing to draw. The time has the name that Megatron gives it
-_THROUGHPUT_NAMES = {"elapsed_s": "iteration-time", "global_batch_size": "", "seq_length": ""}
-
-
-def _params(source: Source, time: Any, values: Any) -> _Made:
-    return Params(source, _time(time, source), {str(name): value for name, value in values.items()}), 0
-
-
-def _event(source: Source, time: Any, name: Any, fields: Any) -> _Made:
-    plain = {str(key): value for key, value in fields.items()}
-    return Notice(source, _time(time, source), str(name), plain), 0
-
-
-def _artifact(source: Source, time: Any, path: Any) -> _Made:
-    return Notice(source, _time(time, source), "artifact", {"path": str(path)}), 0
-
-
-_MAKERS: dict[int, Callable[..., _Made]] = {
-    Kind.METRICS: _metrics,
-    Kind.THROUGHPUT: _throughput,
-    Kind.PARAMS: _params,
-    Kind.EVENT: _event,
-    Kind.ARTIFACT: _artifact,
-}
-
-
-def _step(value: Any) -> tuple[int | None, int]:
-    """A step that fits trackers' 64 bits, and 1 if it had to be left out."""
-    if value is None:
-        return None, 0
-    number = _finite(value)
-    if number is None or number != int(number) or not -(2**63) <= value < 2**63:
-        return None, 1
-    return int(value), 0
-
-
-def _time(value: Any, source: Source) -> float:
-    """Wall time of the record, or of its channel's start where that is no time."""
-    number = _finite(value)
-    return number if number is not None and 0 <= number < _LATEST else source.started
-
-
-def _finite(value: Any) -> float | None:
+def finite(value: Any) -> float | None:
+    """The number, or None where it is none."""
     return float(value) if isinstance(value, int | float) and math.isfinite(value) else None

@@ -76,11 +76,11 @@ def serve(forwarder: Forwarder, stdin: Stdin, patience: float = DRAIN_SECONDS) -
     forwarder.hurry()
     while time.monotonic() - max(ended, forwarder.succeeded_at) < patience:
         wait = forwarder.round()
-        if forwarder.drained:
+        if forwarder.drained and not forwarder.provisional:
             forwarder.close("done")
             return DONE
         time.sleep(wait)
-    forwarder.close("waiting")
+    forwarder.close("offline" if forwarder.provisional else "waiting")
     return UNDELIVERED
 
 

@@ -10,7 +10,8 @@ from rankside import wire
 from rankside.wire import Kind
 from rankside_agent.journal import Entry, EntryType, Position, Reader
 from rankside_agent.sinks.base import Counts
-from rankside_agent.sinks.points import End, Notice, Params, Points
+from rankside_agent.sinks.points import End, Notice, Params
+from rankside_agent.sinks.translator import Translator
 
 
 @pytest.fixture
@@ -19,7 +20,7 @@ def read(run):
 
     def read():
         counts = Counts()
-        points = Points(counts, lambda config: not config["disable_tensorboard"])
+        points = Translator(counts, lambda config: not config["disable_tensorboard"], {})
         entries = Reader(run.path / "journal" / "points").read()
         return [point for entry in entries for point in points.of(entry)], counts
 
@@ -58,7 +59,6 @@ def test_each_kind_of_record_becomes_its_point(run, read):
         {"rank": 0},
         {"role": "master"},
         {"parent": "node-7"},
-        {"rank": None, "world_size": 1},
         {"world_size": 16},
     ],
 )
@@ -108,7 +108,7 @@ def test_a_time_that_is_none_becomes_that_of_the_start(run, time):
     body = wire.pack((time, 1, {"loss": 1.0}))
     run.journal.batch(channel, 1, 1, 1, wire.seal(1, Kind.METRICS, body))
     entries = Reader(run.path / "journal" / "points").read()
-    points = Points(Counts(), bool)
+    points = Translator(Counts(), bool, {})
     (point,) = [point for entry in entries for point in points.of(entry)]
     assert point.time == 1_767_000_000.0
 
@@ -122,7 +122,7 @@ def test_a_record_nobody_can_read_is_counted_and_passed_over(run, body):
     payload = b"\0" * 20 + wire.seal(1, Kind.METRICS, body) + wire.seal(2, Kind.CLOSE, body)
     counts = Counts()
     entry = Entry(EntryType.BATCH, 1, payload, Position(1, 0), info)
-    assert not list(Points(counts, lambda _config: True).of(entry))
+    assert not list(Translator(counts, lambda _config: True, {}).of(entry))
     assert counts == Counts(failed=1, skipped=1)
 
 

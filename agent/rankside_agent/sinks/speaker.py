@@ -1,0 +1,214 @@
+"""Who speaks for the run: the last rank, unless another one of this node has what that one lacks.
+
+Separate because it is a judgement over several ranks, while everything else follows one. Under pipeline
+parallelism the loss lives where the last stage is, and the other ranks report -1 or nothing; under V-shaped
+schedules that is rank 0. So:
+
+- -1 under the name of a loss, from a rank that has never had another value for it, is no loss.
+- Where the last rank has only such a mark for a loss, or goes on without one, another rank's value counts.
+- Where the last rank says nothing at all, the first other rank that does speaks in its place.
+
+Other ranks' metrics wait until the last rank's first word has decided; nothing here looks at a clock, so that
+the same journal always gives the same points.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from rankside_agent.sinks.points import Notice, Point, Scalars, Source
+
+if TYPE_CHECKING:
+    from rankside_agent.sinks.base import Counts
+
+SILENCE = 30.0  # seconds between records; a rank behind the others by more has nothing to say
+MOST_HELD = 2000  # metrics of other ranks
+_LATER = 2  # steps the last rank may go on without a loss before another's counts
+_ATTEMPTS = 8  # remembered
+_NO_LOSS = -1.0
+
+
+@dataclass
+class _Attempt:
+    """What is known of one attempt's ranks. All but `held` is kept with the position in the journal."""
+
+    spoken: bool = False  # whether the last rank has sent metrics
+    over: bool = False  # whether it has ended
+    real: set[str] = field(default_factory=set)  # losses it has
+    marked: set[str] = field(default_factory=set)  # losses it only has the mark for
+    lent: dict[str, str] = field(default_factory=dict)  # losses that another rank has, and which
+    deputy: str = ""  # the rank that speaks instead
+    held: list[Scalars] = field(default_factory=list)
+
+    def plain(self) -> dict[str, Any]:
+        return {
+            "spoken": self.spoken,
+            "over": self.over,
+            "real": sorted(self.real),
+            "marked": sorted(self.marked),
+            "lent": self.lent,
+            "deputy": self.deputy,
+        }
+
+
+class Speaker:
+    """Passes on the metrics that count for the run. `state` is what `state()` gave, or empty."""
+
+    def __init__(self, counts: Counts, state: Mapping[str, Any]) -> None:
+        self._counts = counts
+        self._attempts = {int(number): _attempt(known) for number, known in state.items()}
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing waits for a decision."""
+        return not any(attempt.held for attempt in self._attempts.values())
+
+    def state(self) -> dict[str, Any]:
+        """What is decided; to be kept only while settled."""
+        return {str(number): attempt.plain() for number, attempt in self._attempts.items()}
+
+    def hear(self, point: Scalars) -> Iterator[Point]:
+        """The metrics of one record, of any rank."""
+        attempt = self._of(point.source.attempt)
+        if point.source.last:
+            yield from self._last(attempt, point)
+        elif attempt.deputy:
+            yield from self._pass(point) if attempt.deputy == point.source.label else self._skip(point)
+        elif attempt.over and not attempt.spoken:
+            yield from self._appoint(attempt, point)
+        else:
+            yield from self._other(attempt, point)
+
+    def ended(self, source: Source, time: float) -> Iterator[Point]:
+        """The channel of a rank is at its end."""
+        attempt = self._of(source.attempt)
+        if not source.last:
+            return
+        attempt.over = True
+        if attempt.spoken:
+            yield from self._lend(attempt, sorted({name for held in attempt.held for name in held.values}))
+        elif attempt.held:
+            yield from self._appoint(attempt, None)
+
+    def _last(self, attempt: _Attempt, point: Scalars) -> Iterator[Point]:
+        losses = {name for name in point.values if is_loss(name)}
+        marks = {name for name in losses - attempt.real if point.values[name] == _NO_LOSS}
+        if point.source.world_size > 1 and marks:
+            self._counts.refused += len(marks)
+            kept = {name: value for name, value in point.values.items() if name not in marks}
+            point = point._replace(values=kept)
+        else:
+            marks = set()
+        attempt.real |= losses - marks
+        attempt.marked = (attempt.marked | marks) - attempt.real
+        for name in losses - marks:
+            attempt.lent.pop(name, None)
+        attempt.spoken, attempt.deputy = True, ""
+        yield from self._pass(point)
+        yield from self._decide(attempt, marks, point.step)
+
+    def _decide(self, attempt: _Attempt, marks: set[str], step: int | None) -> Iterator[Point]:
+        if not attempt.held:
+            return
+        missed = {
+            name
+            for held in attempt.held
+            for name in held.values
+            if held.step is not None and step is not None and step >= held.step + _LATER
+        }
+        yield from self._lend(attempt, sorted(marks | missed))
+
+    def _lend(self, attempt: _Attempt, names: list[str]) -> Iterator[Point]:
+        """Losses the last rank does not have come from whoever has them; what it has, others need not say."""
+        held, attempt.held = attempt.held, []
+        for point in held:
+            kept = {n: v for n, v in _real(point.values).items() if n not in attempt.real}
+            if any(name in names or name in attempt.lent for name in kept):
+                yield from self._borrow(attempt, point._replace(values=kept))
+            elif kept and not attempt.over:
+                attempt.held.append(point._replace(values=kept))
+            else:
+                yield from self._skip(point)
+
+    def _other(self, attempt: _Attempt, point: Scalars) -> Iterator[Point]:
+        wanted = {n: v for n, v in _real(point.values).items() if n not in attempt.real}
+        marks_only = all(is_loss(name) for name in point.values) and not wanted
+        if marks_only or (attempt.spoken and not wanted):
+            yield from self._skip(point)
+        elif any(name in attempt.lent or name in attempt.marked for name in wanted):
+            yield from self._borrow(attempt, point._replace(values=wanted))
+        else:
+            attempt.held.append(point._replace(values=wanted) if attempt.spoken else point)
+            yield from self._impatient(attempt, point.time)
+
+    def _impatient(self, attempt: _Attempt, time: float) -> Iterator[Point]:
+        long = time - attempt.held[0].time >= SILENCE or len(attempt.held) > MOST_HELD
+        if long and not attempt.spoken:
+            yield from self._appoint(attempt, None)
+        elif long:
+            yield from self._lend(attempt, sorted({name for held in attempt.held for name in held.values}))
+
+    def _borrow(self, attempt: _Attempt, point: Scalars) -> Iterator[Point]:
+        label = point.source.label
+        mine = {n: v for n, v in point.values.items() if attempt.lent.get(n, label) == label}
+        new = [name for name in mine if name not in attempt.lent]
+        if new:
+            attempt.lent.update(dict.fromkeys(new, label))
+            yield _notice(point, ", ".join(new))
+        yield from self._pass(point._replace(values=mine)) if mine else self._skip(point)
+
+    def _appoint(self, attempt: _Attempt, point: Scalars | None) -> Iterator[Point]:
+        held, attempt.held = [*attempt.held, *([point] if point else [])], []
+        attempt.deputy = min(held, key=lambda each: (not _real(each.values), each.source.rank)).source.label
+        first = next(each for each in held if each.source.label == attempt.deputy)
+        yield _notice(first, "all")
+        for each in held:
+            yield from self._pass(each) if each.source.label == attempt.deputy else self._skip(each)
+
+    def _pass(self, point: Scalars) -> Iterator[Point]:
+        yield point
+        self._counts.delivered += _counted(point)  # now that the sink has taken it
+
+    def _skip(self, point: Scalars) -> Iterator[Point]:
+        self._counts.skipped += _counted(point)
+        yield from ()
+
+    def _of(self, number: int) -> _Attempt:
+        if number not in self._attempts:
+            while len(self._attempts) >= _ATTEMPTS:
+                oldest = self._attempts.pop(min(self._attempts))
+                self._counts.skipped += sum(map(_counted, oldest.held))
+            self._attempts[number] = _Attempt()
+        return self._attempts[number]
+
+
+def _counted(point: Scalars) -> int:
+    """1, unless the record has already arrived under its rank's own name."""
+    return int(point.source.last or not point.source.everyone)
+
+
+def is_loss(name: str) -> bool:
+    """Whether a metric is a loss; the loss scale is none."""
+    plain = name.lower()
+    return "loss" in plain and "scale" not in plain
+
+
+def _real(values: Mapping[str, float]) -> dict[str, float]:
+    return {name: value for name, value in values.items() if is_loss(name) and value != _NO_LOSS}
+
+
+def _notice(point: Scalars, names: str) -> Notice:
+    return Notice(point.source, point.time, "metric source", {"rank": point.source.label, "metrics": names})
+
+
+def _attempt(known: Any) -> _Attempt:
+    return _Attempt(
+        spoken=bool(known["spoken"]),
+        over=bool(known["over"]),
+        real=set(known["real"]),
+        marked=set(known["marked"]),
+        lent=dict(known["lent"]),
+        deputy=str(known["deputy"]),
+    )
