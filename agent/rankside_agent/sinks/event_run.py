@@ -18,6 +18,7 @@ from rankside_agent.sinks import event_protos
 from rankside_agent.sinks.base import Counts
 from rankside_agent.sinks.event_folder import EventFolder
 from rankside_agent.sinks.points import End, Notice, Params, Point, Scalars, Source
+from rankside_agent.sinks.standard_scalars import gate
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +41,7 @@ class EventRun:
         self._held_bytes = 0
         self._source: Source | None = None
         self._interval = 1
+        self._passes = gate({})
 
     @property
     def settled(self) -> bool:
@@ -54,6 +56,8 @@ class EventRun:
             self._late(point)
         elif isinstance(point, End):
             self._release()
+        elif point.source.aside:
+            self._beside(point)
         elif isinstance(point, Scalars) and point.step is not None:
             if self._open:
                 self._start(point.step, point.time)
@@ -63,6 +67,14 @@ class EventRun:
             self._hold(point)
         else:
             self._put(point, self._step)
+
+    def _beside(self, point: Point) -> None:
+        """Of another rank, which may be steps ahead or behind: only the speaking one says where it begins."""
+        if self._open:
+            self._hold(point)
+        else:
+            step = point.step if isinstance(point, Scalars) else None
+            self._put(point, self._step if step is None else step)
 
     def flush(self) -> None:
         """Bring all to the disk. Raises OSError."""
@@ -79,6 +91,7 @@ class EventRun:
 
     def _change(self, source: Source) -> None:
         self._source = source
+        self._passes = gate(source.config)
         self._interval = _count(source.config, "tensorboard_log_interval", 1)
         self._events.queue = _count(source.config, "tensorboard_queue_size", 1000)
         if source.attempt <= self._attempt:
@@ -106,7 +119,8 @@ class EventRun:
     def _release(self) -> None:
         held, self._held, self._held_bytes = self._held, [], 0
         for point in held:
-            self._put(point, self._step)
+            step = point.step if isinstance(point, Scalars) else None
+            self._put(point, self._step if step is None else step)
 
     def _late(self, point: Point) -> None:
         """Of an attempt that a newer one has replaced: shown up to the newer one's START."""
@@ -122,6 +136,8 @@ class EventRun:
     def _put(self, point: Point, step: int) -> None:
         if isinstance(point, Scalars) and point.step is not None and point.step % self._interval:
             return
+        if isinstance(point, Scalars):
+            point = self._gated(point)
         if not _size(point):
             return
         try:
@@ -132,6 +148,10 @@ class EventRun:
             return
         self._events.put(event)
         self._counts.points += _size(point)
+
+    def _gated(self, point: Scalars) -> Scalars:
+        kept = {name: value for name, value in point.values.items() if self._passes(name)}
+        return point if len(kept) == len(point.values) else point._replace(values=kept)
 
 
 def _event(point: Point, step: int) -> bytes:

@@ -1,11 +1,14 @@
-"""The TensorBoard sink: the last rank's points as event files under {exp_root}/tensorboard.
+"""The TensorBoard sink: the run's points as event files under {exp_root}/tensorboard.
 
 | record        | in TensorBoard |
 | ------------- | -------------- |
-| metrics       | scalars under their own names, NaN and infinities as they are |
+| metrics       | scalars under their own names, NaN and infinities as they are; standard_scalars.py has the
+                  few that parameters keep out |
 | throughput    | scalars `iteration-time` (elapsed_s) and `throughput/{field}`; no batch and sequence sizes |
 | params        | text `params`, a table |
 | event         | text `events/{name}`, a table of its fields; an artifact is `events/artifact` |
+
+The folder is `tensorboard`; for TorchTitan (`metrics.enable_tensorboard`) it is `metrics.save_tb_folder`.
 
 What has no step of its own stands at the last explicit one, 0 before the first. A new attempt continues the
 run; one that runs beside a living attempt of the same experiment is a run of its own, `attempt-{n}`.
@@ -18,15 +21,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rankside.identity import safe_name
 from rankside_agent.sinks.base import Counts, Run, Sink
-from rankside_agent.sinks.points import Point
+from rankside_agent.sinks.points import Point, Source
 
 if TYPE_CHECKING:
     from rankside_agent.sinks.event_run import EventRun
 
 
 class TensorBoard(Sink):
-    """Writes event files. Its state is that of each folder, by the folder's name below `tensorboard`."""
+    """Writes event files. Its state is that of each folder, by the folder's name below exp_root."""
 
     name = "tensorboard"
 
@@ -37,8 +41,7 @@ class TensorBoard(Sink):
     @staticmethod
     def wanted(config: Mapping[str, Any]) -> bool:
         """As Primus decides: profiling shows its results there, so it forces it on."""
-        asked = config.get("disable_tensorboard") is False or config.get("metrics.enable_tensorboard") is True
-        return asked or config.get("profile") is True
+        return _plain(config) or config.get("metrics.enable_tensorboard") is True
 
     @property
     def settled(self) -> bool:
@@ -47,7 +50,7 @@ class TensorBoard(Sink):
 
     def write(self, point: Point) -> None:
         """Put a point into the folder of its attempt. Raises OSError."""
-        folder = _folder(point.source.log_root)
+        folder = _folder(point.source)
         if folder not in self._runs:
             self._runs[folder] = self._run(folder, {})
         self._runs[folder].take(point)
@@ -69,11 +72,23 @@ class TensorBoard(Sink):
     def _run(self, folder: str, state: Mapping[str, Any]) -> EventRun:
         from rankside_agent.sinks.event_run import EventRun  # the agent asks `wanted` without the library
 
-        path = Path(self.run.exp_root) / "tensorboard" / folder
-        return EventRun(path, self.run.run_id, state, self.counts)
+        return EventRun(Path(self.run.exp_root) / folder, self.run.run_id, state, self.counts)
 
 
-def _folder(log_root: str) -> str:
+def _plain(config: Mapping[str, Any]) -> bool:
+    return config.get("disable_tensorboard") is False or config.get("profile") is True
+
+
+def _folder(source: Source) -> str:
     """`logs` is the run itself; `logs/attempt-2` an attempt beside a living one."""
-    found = re.fullmatch(r"logs/(attempt-\d+)", log_root)
-    return found[1] if found else ""
+    base = "tensorboard"
+    if not _plain(source.config) and source.config.get("metrics.enable_tensorboard") is True:
+        base = _inside(str(source.config.get("metrics.save_tb_folder") or "tb")) or base
+    found = re.fullmatch(r"logs/(attempt-\d+)", source.log_root)
+    return f"{base}/{found[1]}" if found else base
+
+
+def _inside(folder: str) -> str:
+    """As a path below exp_root; empty where it leads elsewhere: the client refuses such a one at once."""
+    parts = [safe_name(part) for part in folder.split("/") if part not in ("", ".")]
+    return "" if folder.startswith("/") or ".." in folder.split("/") else "/".join(parts)

@@ -39,7 +39,8 @@ class RunFolder:
     def open(self, rank: int = 7, attempt: int = 1, log_root: str = "logs", **more: Any) -> int:
         """A channel of `rank` in a world of 8; its index."""
         index = len(self._sequence) + 1
-        config = {"disable_tensorboard": False, **more.pop("config", {})}
+        wanted = {"disable_tensorboard": False, "disable_mlflow": False, "disable_wandb": False}
+        config = {**wanted, "log_timers_to_tensorboard": True, **more.pop("config", {})}
         info = {
             "channel": f"node-{rank}-{attempt}-{index}",
             "exp_root": str(self.exp_root),

@@ -19,7 +19,7 @@ class Crash(BaseException):
 
 def test_crashes_change_nothing_in_the_files(make_run, monkeypatch):
     monkeypatch.setattr(forwarder, "READ_BYTES", 300)
-    monkeypatch.setattr(forwarder, "FLUSH_SECONDS", 0.0)
+    monkeypatch.setattr("rankside_agent.sinks.base.Sink.flush_seconds", 0.0)
     for seed in range(12):
         run, chance = make_run(segment_bytes=2000), random.Random(seed)
         train(run, chance)

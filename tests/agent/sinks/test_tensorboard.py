@@ -272,3 +272,47 @@ def test_a_record_of_20_000_values_arrives_whole(run, deliver):
     values = event_pb2.Event.FromString(data).summary.value
     assert [(value.tag, value.simple_value) for value in values] == [(f"name {n}", n) for n in range(20_000)]
     assert run.status()["points"] == 20_000
+
+
+def test_torchtitans_folder_is_used_where_torchtitans_switch_asks(run, deliver, make_board):
+    titan = {"disable_tensorboard": True, "metrics.enable_tensorboard": True}
+    run.metrics(run.open(config={**titan, "metrics.save_tb_folder": "tb/mine"}), 1, loss=1.0)
+    deliver()
+    assert make_board(run.exp_root / "tb" / "mine").scalars("loss") == [(1, 1.0)]
+
+
+@pytest.mark.parametrize("folder", ["../elsewhere", "/etc/tb", "a/../../b"])
+def test_no_torchtitan_folder_leads_out_of_the_run(run, deliver, folder):
+    titan = {
+        "disable_tensorboard": True,
+        "metrics.enable_tensorboard": True,
+        "metrics.save_tb_folder": folder,
+    }
+    run.metrics(run.open(config=titan), 1, loss=1.0)
+    assert deliver().scalars("loss") == [(1, 1.0)]
+
+
+def test_standard_scalars_go_where_their_flags_say(run, deliver):
+    flags = {"log_timers_to_tensorboard": False, "log_batch_size_to_tensorboard": True}
+    names = {"iteration-time": 1.0, "batch-size": 2.0, "world-size": 3.0, "learning-rate": 4.0, "mine": 5.0}
+    run.metrics(run.open(config=flags), 1, **names)
+    page = deliver()
+    assert {name for name in names if page.scalars(name)} == {"batch-size", "learning-rate", "mine"}
+    assert run.status()["points"] == 3
+
+
+def test_another_rank_that_is_ahead_does_not_say_where_an_attempt_begins(run, deliver):
+    everyone = {"metrics.save_for_all_ranks": True}
+    first, last = run.open(rank=0, config=everyone), run.open(rank=7, config=everyone)
+    for step in range(1, 6):
+        run.metrics(first, step, loss=1.0)
+        run.metrics(last, step, loss=1.0)
+    again_first = run.open(rank=0, attempt=2, config=everyone)
+    again_last = run.open(rank=7, attempt=2, config=everyone)
+    for step in (4, 5):
+        run.metrics(again_first, step, loss=2.0)
+    for step in (3, 4, 5):
+        run.metrics(again_last, step, loss=2.0)
+    page = deliver()
+    assert page.scalars("loss") == [(1, 1.0), (2, 1.0), (3, 2.0), (4, 2.0), (5, 2.0)]
+    assert page.scalars("rank-0/loss") == [(1, 1.0), (2, 1.0), (4, 2.0), (5, 2.0)]
