@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+import yaml
 
 from rankside import parameters
 from rankside.parameters import PARAMETERS
@@ -119,3 +122,12 @@ def test_an_option_is_one_of_its_names():
 
 def test_a_path_is_a_text(here):
     assert parameters.TEXT.check(here) == str(here)
+
+
+def test_the_example_holds_every_parameter_with_its_default():
+    written = yaml.safe_load((Path(__file__).parents[2] / "configs/run.yaml").read_text())
+    flat = {}
+    for name, value in written.items():
+        inner = value if isinstance(value, dict) else None
+        flat.update({f"{name}.{sub}": item for sub, item in inner.items()} if inner else {name: value})
+    assert flat == {name: parameter.default for name, parameter in PARAMETERS.items()}
