@@ -7,6 +7,7 @@ folder may lie on a mount that hangs.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -16,7 +17,8 @@ import shutil
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TextIO
 
@@ -29,12 +31,16 @@ _TRIES = 20
 
 @dataclass(frozen=True)
 class Claim:
-    """The outcome: number of the attempt, whether another agent writes this run's files now, what failed."""
+    """The outcome: number of the attempt, whether another agent writes this run's files now, what failed.
+
+    `key` is the experiment's, the same for all its attempts on every node.
+    """
 
     attempt: int
     contended: bool = False
     problem: str = ""
     refused: str = ""
+    key: str = field(default="", compare=False)
 
 
 class Claims:
@@ -76,11 +82,19 @@ class Claims:
                 outside = files.outside(folder, self._allowed)
                 if outside:
                     return Claim(0, refused=f"exp_root: {outside}")
-            return Claim(claim(self._root, hello, alive, known), self._contended(hello.host))
+            number = claim(self._root, hello, alive, known)
+            return Claim(number, self._contended(hello.host), key=self._key())
         except OSError as error:
             return Claim(0, problem=f"{error.filename or self._root}: {error.strerror or error}")
         except Exception as error:  # noqa: BLE001  a dead thread would leave every later claim to its deadline
             return Claim(0, problem=f"{self._root}: {type(error).__name__}: {error}")
+
+    def _key(self) -> str:
+        """The attempt is claimed by now: without a key the node finds one of its own."""
+        try:
+            return key_of(self._root)
+        except OSError:
+            return ""
 
     def _contended(self, host: str) -> bool:
         """Whether another agent of this node holds the run's log folder."""
@@ -111,6 +125,20 @@ def claim(exp_root: Path, hello: Hello, alive: bool, known: int) -> int:
             return newest
         _begin(snapshot, max(newest, known) + 1, hello)
     raise OSError(f"no attempt could be claimed in {_TRIES} tries")
+
+
+def key_of(exp_root: Path) -> str:
+    """What trackers know the experiment by: made once, and lost with its folder. Raises OSError."""
+    path = exp_root / "snapshot" / "key"
+    for _ in range(_TRIES):
+        with suppress(FileExistsError), open(path, "x", encoding="ascii") as out:
+            out.write(os.urandom(6).hex())
+        found = path.read_bytes()
+        if re.fullmatch(rb"[0-9a-f]{12}", found):
+            return found.decode()
+        time.sleep(0.01)  # another node is about to write it
+    path.unlink(missing_ok=True)  # of one that died in between
+    raise OSError(errno.EIO, "holds no key; it will be made anew", str(path))
 
 
 def _numbers(snapshot: Path) -> list[int]:

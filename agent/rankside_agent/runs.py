@@ -18,13 +18,14 @@ from rankside import wire
 from rankside.identity import Hello, safe_name
 from rankside.parameters import LEVELS
 from rankside.wire import Kind
-from rankside_agent import files, sinks
+from rankside_agent import files, origin, sinks
 from rankside_agent.attempts import Claim, Claims
 from rankside_agent.config import Settings
 from rankside_agent.journal import ChannelState, Journal, Position, segments
 from rankside_agent.logfile import Rotation
 from rankside_agent.logfiles import LogFiles
 from rankside_agent.progress import Channel
+from rankside_agent.sinks import tracker_environ
 from rankside_agent.sinks.supervisor import Supervisor
 from rankside_agent.writer import Writer
 
@@ -58,6 +59,7 @@ class Run:
         self.claims = Claims(self.exp_root, settings.allowed_roots, folder.name)
         self.writer = Writer(self._log_files, self._report, folder.name)
         self.sinks: dict[str, Supervisor] = {}
+        self.unusable: dict[str, str] = {}  # trackers that cannot be loaded, and why
         self._over_since: float | None = None  # when the journal went over its limit
         self._told: dict[str, Position] = {}  # where the points ended when a sink was told to drain
         self.last_end = time.monotonic()
@@ -92,6 +94,7 @@ class Run:
         attempt = claim.attempt or self._local_attempt(hello)
         info = {
             **hello.packed(),
+            "environ": {},  # holds secrets; _note_attempt puts it where they may lie
             "config": {} if hello.parent else hello.config,
             "attempt": attempt,
             "log_root": self._log_root(attempt, claim.contended),
@@ -101,10 +104,11 @@ class Run:
         }
         index = self._next_index
         self.points.open_channel(index, info)
-        self.logs.open_channel(index, info)
+        self.logs.open_channel(index, {**info, "launch": {}})  # log files have no use for it
         self._next_index += 1
         channel = Channel(index, hello, attempt, first - 1)
         self.channels[hello.channel] = channel
+        self.facts["key"] = claim.key or self.facts.get("key", "")
         self._note_attempt(channel, info["log_root"])
         self.writer.wake()
         return channel
@@ -165,9 +169,22 @@ class Run:
         if hello.module not in self.facts["modules"]:
             self.facts["modules"].append(hello.module)
         self.facts.update(module=hello.module, world_size=hello.world_size)
-        if hello.rank == hello.world_size - 1 and hello.role == "worker" and not hello.parent:
-            self.facts["sinks"] = sorted({*self.facts["sinks"], *self._wanted_sinks(hello)})
+        if _speaks(hello):
+            self._prepare_sinks(channel)
         self.save()
+
+    def _prepare_sinks(self, channel: Channel) -> None:
+        """What the trackers must know of the rank that speaks for the run."""
+        hello = channel.hello
+        self.facts["sinks"] = sorted({*self.facts["sinks"], *self._wanted_sinks(hello)})
+        cwd = hello.launch.get("cwd")
+        if isinstance(cwd, str) and cwd:
+            origin.begin(cwd, self.folder / "origin" / f"attempt-{channel.attempt}.json")
+        try:
+            tracker_environ.store(self.folder, hello.environ)
+        except OSError as error:
+            self._report(f"the trackers' environment cannot be kept: {error}")
+        channel.hello = replace(hello, environ={})  # secrets have no more business in here
 
     def _wanted_sinks(self, hello: Hello) -> list[str]:
         wanted = []
@@ -175,8 +192,10 @@ class Run:
             try:
                 if sinks.load(name).wanted(hello.config):
                     wanted.append(name)
+                self.unusable.pop(name, None)
             except Exception as error:  # noqa: BLE001  a tracker's package that is missing or broken
-                self._report(f"sink {name}: cannot be used: {type(error).__name__}: {error}")
+                self.unusable[name] = f"{type(error).__name__}: {error}"
+                self._report(f"sink {name}: cannot be used: {self.unusable[name]}")
         return wanted
 
     # -- records -------------------------------------------------------------------------------------
@@ -352,13 +371,17 @@ class Run:
         return not self.living()
 
     def finish(self) -> bool:
-        """Let the readers drain; True once they have. Called again until then."""
+        """Let the readers drain; True once they have. Called again until then.
+
+        The log files first: a tracker that is to get them gets them whole.
+        """
+        if not self.writer.caught_up(self.logs.end):
+            return False
         for name, supervisor in list(self.sinks.items()):
             supervisor.stop(drain=True)
             if self._told.setdefault(name, self.points.end) != self.points.end and supervisor.done():
                 del self.sinks[name], self._told[name]  # an attempt came and went since: begin again
-        delivered = len(self.sinks) == len(self.facts["sinks"]) and all(s.done() for s in self.sinks.values())
-        return delivered and self.writer.caught_up(self.logs.end)
+        return len(self.sinks) == len(self.facts["sinks"]) and all(s.done() for s in self.sinks.values())
 
     def close(self, seconds: float) -> None:
         """Stop the readers, wherever they are: they go on from their cursors."""
@@ -381,6 +404,7 @@ class Run:
     def retire(self, done: Path) -> None:
         """Move to the finished runs: the points stay for a replay, the logs are in their files."""
         self.close(1.0)
+        tracker_environ.forget_secrets(self.folder)
         target = done / self.folder.name
         shutil.rmtree(target, ignore_errors=True)
         done.mkdir(parents=True, exist_ok=True)
@@ -429,6 +453,12 @@ def _channel(index: int, state: ChannelState) -> Channel:
     ended = state.ended or {}
     status, how = ended.get("status", ""), ended.get("how", "")
     return Channel(index, hello, state.info["attempt"], state.last, ended=bool(ended), status=status, how=how)
+
+
+def _speaks(hello: Hello) -> bool:
+    """Whether trackers hear the run from this process: the last rank, or one that does not know its own."""
+    last = hello.rank is None or hello.rank + 1 == hello.world_size
+    return last and hello.role == "worker" and not hello.parent
 
 
 def _said(data: bytes, frame: wire.Frame, otherwise: str) -> str:

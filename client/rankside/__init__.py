@@ -11,6 +11,7 @@ from rankside import identity, settings
 from rankside.client import Monitor, Options, new_channel
 from rankside.no_monitor import NoMonitor
 from rankside.settings import ConfigError
+from rankside.transport import warn
 from rankside.version import __version__
 
 __all__ = ["ConfigError", "Monitor", "NoMonitor", "__version__", "current", "init"]
@@ -58,6 +59,8 @@ def init(
     except ValueError as error:
         raise ConfigError(f"init(): {error}") from None
     host = identity.host()
+    speaks = found.last and role == "worker"  # for the whole run: the trackers are forwarded from its node
+    told, environ, remarks = _told(place.exp_root, resolved) if speaks else ({}, {}, ())
     hello = identity.Hello(
         channel=new_channel(host, found.label),
         exp_root=place.exp_root,
@@ -80,14 +83,29 @@ def init(
         spool="",
         config=resolved.values,
         version=__version__,
+        launch=told,
+        environ=environ,
     )
     try:
         identity.Hello.unpacked(hello.packed())  # what an agent would refuse
     except ValueError as error:
         raise ConfigError(f"init(): {error}") from None
     options = Options(endpoint, int(spool_bytes), flush_seconds)
-    _current = Monitor(hello, options, (*found.notes, *resolved.notes))
+    _current = Monitor(hello, options, (*found.notes, *resolved.notes, *remarks))
     return _current
+
+
+def _told(exp_root: str, resolved: settings.Config) -> tuple[dict[str, Any], dict[str, str], tuple[str, ...]]:
+    """What one rank tells for all: how it was started, the trackers' variables, remarks."""
+    try:
+        from rankside import launch, remarks  # inside: a process may have no file descriptors left
+
+        how, environ = launch.launch(), launch.tracker_environ(resolved.values)
+        said = remarks.at_start(resolved.values, exp_root, os.environ)
+    except Exception as error:  # noqa: BLE001  an odd environment must not stop a training
+        warn(f"the trackers are not told how this was started: {type(error).__name__}: {error}")
+        return {}, {}, resolved.remarks
+    return how, environ, (*resolved.remarks, *said)
 
 
 def current() -> Monitor:

@@ -90,9 +90,13 @@ class Monitor:
         self._put(Kind.THROUGHPUT, step, fields)
 
     def params(self, values: Mapping[str, Any] | None = None, **more: Any) -> None:
-        """Parameters of the run; objects without a plain form become readable text."""
+        """Parameters of the run; objects without a plain form become readable text, secrets are masked."""
         try:
-            self._put_params(time.time(), record.tree({**dict(values or {}), **more}))
+            from rankside import secrets  # its patterns are no part of a rank's start
+
+            plain = record.tree({**dict(values or {}), **more})
+            known = secrets.known_values(os.environ)
+            self._put_params(time.time(), secrets.masked_params(plain, known))
         except Exception as error:  # noqa: BLE001  not a mapping
             self._refuse("params", error)
 
@@ -355,6 +359,8 @@ class Monitor:
             pid=os.getpid(),
             parent=self._hello.parent or parent,
             started=time.time(),
+            launch={},  # told by the parent
+            environ={},
         )
 
 

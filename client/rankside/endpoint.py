@@ -80,6 +80,23 @@ def listens(endpoint: str) -> bool:
     return True
 
 
+def is_private(endpoint: str) -> bool | None:
+    """Whether nobody but this user and root can listen there: secrets may be said then. None: nobody yet."""
+    path = endpoint.removeprefix("ipc://")
+    if path == endpoint or not path.startswith("/"):
+        return False
+    trusted = (0, os.getuid())
+    try:
+        folder = os.stat(os.path.dirname(path))
+        if folder.st_uid not in trusted or folder.st_mode & 0o022:
+            return False
+        return not os.path.lexists(path) or os.lstat(path).st_uid in trusted
+    except FileNotFoundError:
+        return None
+    except OSError:
+        return False
+
+
 def spool_roots() -> list[Path]:
     """Folders for spools, best first: memory of the node, then its disk."""
     named = os.environ.get("RANKSIDE_SPOOL_DIR")

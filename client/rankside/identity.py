@@ -66,6 +66,11 @@ class Rank:
     shared_job: bool  # whether ranks that start much later may still belong to the same job
     notes: tuple[str, ...] = ()
 
+    @property
+    def last(self) -> bool:
+        """Whether it is the last rank, which speaks for the run; one that knows of no other is."""
+        return self.rank is None or self.rank + 1 == self.world_size
+
 
 @dataclass(frozen=True)
 class Hello:
@@ -92,6 +97,8 @@ class Hello:
     spool: str
     config: dict[str, Any] = field(default_factory=dict)
     version: str = ""
+    launch: dict[str, Any] = field(default_factory=dict, repr=False)  # how it was started; nothing secret
+    environ: dict[str, str] = field(default_factory=dict, repr=False)  # trackers' variables, with secrets
 
     def packed(self) -> dict[str, Any]:
         """As a plain dict."""
@@ -104,14 +111,23 @@ class Hello:
             raise ValueError("hello: not a mapping")
         found: dict[str, Any] = {}
         for name, kinds in _HELLO_TYPES.items():
+            if name in _HELLO_OPTIONAL and name not in value:
+                continue
             if name not in value or not isinstance(value[name], kinds):
                 raise ValueError(f"hello: {name} is missing or not {' or '.join(k.__name__ for k in kinds)}")
             if isinstance(value[name], str) and (len(value[name]) > 4096 or "\0" in value[name]):
                 raise ValueError(f"hello: {name} is too long or holds a NUL")
             found[name] = value[name]
+        if found.get("launch") or found.get("environ"):
+            from rankside import launch
+
+            found["launch"] = launch.checked_launch(found.get("launch", {}))
+            found["environ"] = launch.checked_environ(found.get("environ", {}))
         return cls(**found)
 
 
+# Left out by clients of older versions, whose spools may still lie there
+_HELLO_OPTIONAL = ("config", "version", "launch", "environ")
 _OPTIONAL_INT = (int, type(None))
 _HELLO_TYPES: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("channel", "exp_root", "exp_name", "user", "team", "module", "role", "label"), (str,)),
@@ -121,7 +137,7 @@ _HELLO_TYPES: dict[str, tuple[type, ...]] = {
     "parent": (str, type(None)),
     "shared_job": (bool,),
     "started": (float, int),
-    "config": (dict,),
+    **dict.fromkeys(("config", "launch", "environ"), (dict,)),
 }
 
 

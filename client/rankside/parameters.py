@@ -54,6 +54,13 @@ def _text(value: Any) -> str:
     return str(value)
 
 
+def _folder(value: Any) -> str:
+    name = _text(value)
+    if not name or name.startswith("/") or "\0" in name or ".." in name.split("/"):
+        raise ValueError
+    return name
+
+
 def _level(value: Any) -> str:
     name = str(value).strip().upper()
     if name not in LEVELS:
@@ -80,6 +87,7 @@ BOOL = Kind("true, false", _boolean)
 COUNT = Kind("a whole number from 0", _count)
 POSITIVE = Kind("a whole number from 1", _positive)
 TEXT = Kind("a text", _text)
+FOLDER = Kind("a folder inside exp_root: a relative path without ..", _folder)
 LEVEL = Kind(", ".join(LEVELS), _level)
 COUNTS = Kind("a list of whole numbers from 0", _counts)
 
@@ -116,7 +124,7 @@ PARAMETERS: dict[str, Parameter] = {
     "log_world_size_to_tensorboard": Parameter(False, BOOL),
     "log_loss_scale_to_tensorboard": Parameter(True, BOOL),
     "metrics.enable_tensorboard": Parameter(False, BOOL),
-    "metrics.save_tb_folder": Parameter("tb", TEXT),
+    "metrics.save_tb_folder": Parameter("tb", FOLDER),
     # MLflow
     "disable_mlflow": Parameter(True, BOOL),
     "mlflow_run_name": Parameter(None, TEXT),

@@ -23,10 +23,11 @@ class ConfigError(ValueError):
 
 
 class Config(NamedTuple):
-    """Every parameter's value, and remarks for the log."""
+    """Every parameter's value, and remarks for the log: of every rank, and of the one that speaks for all."""
 
     values: dict[str, Any]
     notes: tuple[str, ...]
+    remarks: tuple[str, ...] = ()
 
 
 def resolve(
@@ -43,7 +44,15 @@ def resolve(
         known, unknown = _split(given)
         values.update({name: _checked(where, name, value) for name, value in known.items()})
         notes += _about_unknown(where, unknown)
-    return Config(values, tuple(notes))
+    return Config(values, tuple(notes), _forced(values))
+
+
+def _forced(values: dict[str, Any]) -> tuple[str, ...]:
+    """What one parameter makes of another, as Primus does; profiling without TensorBoard writes nothing."""
+    if not values["profile"] or not values["disable_tensorboard"]:
+        return ()
+    values["disable_tensorboard"] = False
+    return ("profile is true: disable_tensorboard is set to false",)
 
 
 def _read(path: Path) -> Mapping[str, Any]:

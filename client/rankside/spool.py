@@ -71,7 +71,7 @@ class Spool:
         state = None
         try:
             self._state = state = StatePage(folder / "state", create=True)
-            (folder / "channel.new").write_bytes(hello)
+            _write_private(folder / "channel.new", hello)
             self._current = self._allocate(1)
             os.rename(folder / "channel.new", folder / "channel")  # a folder without it is not recovered
         except BaseException:
@@ -362,6 +362,14 @@ class Spool:
         for segment in [*self._segments, *([self._spare] if self._spare else [])]:
             segment.map.close()
         self._state.close()
+
+
+def _write_private(path: Path, data: bytes) -> None:
+    """For our user's eyes only, whoever owns the folders above: the trackers' secrets are in it."""
+    path.unlink(missing_ok=True)
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with open(fd, "wb") as file:
+        file.write(data)
 
 
 def _remove(folder: Path) -> None:

@@ -54,6 +54,7 @@ class Transport:
         self._window = WINDOW
         self._hold_until = 0.0
         self._welcomed = False
+        self._target = ""
         self._heard = self._asked = self._beaten = self._progressed = self._probed = 0.0
         self._failures = 0
         self._said: set[str] = set()
@@ -109,6 +110,7 @@ class Transport:
                 self._await_agent(target)
                 return
         self._failures = 0
+        self._target = target
         context = zmq.Context()
         try:
             self._serve(_connected(context, target), target if may_start else None)
@@ -234,6 +236,13 @@ class Transport:
         self._asked = time.monotonic()
         # `first` is where an agent that does not know us has to begin: another took what came before
         hello = {"protocol": wire.PROTOCOL, "first": self._acked + 1, **self._hello}
+        if hello.get("environ"):
+            private = endpoint.is_private(self._target)
+            if private is None:  # there is no agent to hear it; what were queued now would be without
+                return
+            if not private:
+                hello["environ"] = {}
+                self._say(f"{self._target} is not this user's alone: it is not told the trackers' keys")
         self._offer(socket, [Message.HELLO, wire.pack(hello)])
 
     def _beat(self, socket: zmq.Socket[bytes], now: float) -> None:

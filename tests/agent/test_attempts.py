@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from rankside.identity import Hello
-from rankside_agent.attempts import Claim, Claims, claim
+from rankside_agent.attempts import Claim, Claims, claim, key_of
 
 MakeHello = Callable[..., Hello]
 
@@ -129,7 +131,7 @@ def test_no_name_of_a_strangers_choice_leaves_the_folder(
     assert [path.name for path in tmp_path.iterdir()] == ["exp"]
     assert sorted(path.name for path in root.iterdir()) == ["logs", "snapshot"]
     assert len(list((root / "snapshot/attempt-1/ranks").iterdir())) == 1
-    assert attempts(root) == ["attempt-1"]
+    assert attempts(root) == ["attempt-1", "key"]
 
 
 # -- races ----------------------------------------------------------------------------------------------
@@ -389,3 +391,28 @@ def test_a_full_disk_keeps_no_rank_out_of_its_own_place(root: Path, hello: MakeH
         assert joined(root, hello(1)) == 1
     finally:
         subprocess.run(["umount", "-l", str(root)], check=True)
+
+
+def test_every_attempt_of_an_experiment_has_the_same_key(root: Path, hello: MakeHello):
+    keys = []
+    for job in ("one", "two"):
+        claims = Claims(root, (), "test")
+        keys.append(ask(claims, hello(0, job=job)).key)
+        claims.stop()
+    assert re.fullmatch("[0-9a-f]{12}", keys[0])
+    assert keys[0] == keys[1]
+
+
+def test_many_agents_at_once_agree_on_the_key(root: Path):
+    (root / "snapshot").mkdir(parents=True)
+    with ThreadPoolExecutor(8) as pool:
+        assert len(set(pool.map(lambda _: key_of(root), range(200)))) == 1
+
+
+@pytest.mark.parametrize("left", [b"", b"0123", b"\xff" * 12])
+def test_half_a_key_is_made_anew(root: Path, left: bytes):
+    (root / "snapshot").mkdir(parents=True)
+    (root / "snapshot" / "key").write_bytes(left)
+    with pytest.raises(OSError, match="no key"):
+        key_of(root)
+    assert re.fullmatch("[0-9a-f]{12}", key_of(root))

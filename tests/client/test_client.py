@@ -9,7 +9,7 @@ import os
 import textwrap
 import threading
 import time
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -178,6 +178,17 @@ def test_a_giant_among_metrics_is_refused_and_the_others_land(start, records, ca
     mon.metrics({"giant": "x" * (2 * MIB), "loss": 1.5, "lr": 2.5})
     good = [numbers(fields[2])[0] for fields in records(Kind.METRICS, mon)]
     assert {name: value for each in good for name, value in each.items()} == {"loss": 1.5, "lr": 2.5}
+
+
+def test_parameters_leave_without_their_secrets(start, records, monkeypatch):
+    monkeypatch.setenv("MY_TOKEN", "hunter2hunter2")
+    mon = start()
+    mon.params({"api_key": "hunter2"}, deep={"db": SimpleNamespace(password="hunter2", port=1)})
+    mon.params({"num_key_value_heads": 8, "url": "https://ann:hunter2@h", "x": ["a hunter2hunter2"]})
+    assert [fields[1] for fields in records(Kind.PARAMS)] == [
+        {"api_key": "***", "deep": {"db": {"password": "***", "port": 1}}},
+        {"num_key_value_heads": 8, "url": "https://***@h", "x": ["a ***"]},
+    ]
 
 
 def test_parameters_of_any_size_land(start, records):

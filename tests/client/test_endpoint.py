@@ -252,3 +252,17 @@ def test_the_command_on_the_path_is_used_where_the_package_is_elsewhere(here, ru
         PATH=f"{here}:/usr/bin:/bin",
     )
     assert out.strip() == repr([str(script), "agent", "--auto"])
+
+
+def test_secrets_are_said_only_where_nobody_else_can_listen(here):
+    assert endpoint.is_private(f"ipc://{here}/a.sock") is True
+    (here / "a.sock").touch()
+    assert endpoint.is_private(f"ipc://{here}/a.sock") is True
+    assert endpoint.is_private(f"ipc://{here}/none/a.sock") is None
+    for open_to_all in ("tcp://127.0.0.1:5555", "ipc:///tmp/a.sock", "ipc://@abstract", "ipc://a.sock"):
+        assert endpoint.is_private(open_to_all) is False
+    if os.getuid() == 0:
+        os.chown(here / "a.sock", 12345, 12345)
+        assert endpoint.is_private(f"ipc://{here}/a.sock") is False
+    here.chmod(0o770)
+    assert endpoint.is_private(f"ipc://{here}/b.sock") is False

@@ -215,10 +215,65 @@ def test_a_hello_survives_its_way_and_a_strangers_is_checked(start):
         with pytest.raises(ValueError, match=name):
             Hello.unpacked({**good, name: bad})
     for name in good:
+        without = {key: value for key, value in good.items() if key != name}
+        if name in ("config", "version", "launch", "environ"):  # of an older client
+            assert Hello.unpacked(without).packed()[name] in ({}, "")
+            continue
         with pytest.raises(ValueError, match=f"hello: {name} is missing"):
-            Hello.unpacked({key: value for key, value in good.items() if key != name})
+            Hello.unpacked(without)
     for text in ("a\0b", "x" * 5000):
         with pytest.raises(ValueError, match="too long or holds a NUL"):
             Hello.unpacked({**good, "module": text})
     with pytest.raises(ValueError, match="not a mapping"):
         Hello.unpacked([1])
+
+
+@pytest.mark.parametrize(
+    ("name", "bad"),
+    [
+        ("launch", {"argv": "train.py"}),
+        ("launch", {"argv": [1]}),
+        ("launch", {"cwd": None}),
+        ("launch", {"environ": []}),
+        ("launch", {"environ": {"A": 1}}),
+        ("launch", {"environ": {1: "A"}}),
+        ("launch", {"cwd": "a\0b"}),
+        ("launch", {"argv": ["x" * 9000]}),
+        ("launch", {"argv": ["x" * 4000] * 100}),
+        ("launch", []),
+        ("environ", []),
+        ("environ", {"WANDB_MODE": 1}),
+        ("environ", {1: "x"}),
+        ("environ", {"LD_PRELOAD": "/evil.so"}),
+        ("environ", {"WANDB_SERVICE": "x"}),
+        ("environ", {"WANDB_X=Y": "x"}),
+        ("environ", {"WANDB_MODE": "a\0b"}),
+        ("environ", {"WANDB_MODE": "\ud800"}),
+        ("environ", {"WANDB_NOTES": "x" * 40_000}),
+        ("environ", {f"WANDB_{number}": "x" * 30_000 for number in range(9)}),
+    ],
+)
+def test_how_a_stranger_was_started_is_checked(start, name, bad):
+    good = start()._hello.packed()
+    with pytest.raises(ValueError, match=f"hello: {name}"):
+        Hello.unpacked({**good, name: bad})
+
+
+def test_of_a_launch_only_what_is_known_is_kept(start):
+    good = start()._hello.packed()
+    assert Hello.unpacked({**good, "launch": {"cwd": "/", "more": 1}}).launch == {
+        "argv": [],
+        "cwd": "/",
+        "environ": {},
+    }
+
+
+def test_the_keys_of_trackers_are_not_shown(start):
+    hello = Hello.unpacked({**start()._hello.packed(), "environ": {"WANDB_API_KEY": "hunter2"}})
+    assert "hunter2" not in repr(hello)
+    assert hello.environ == {"WANDB_API_KEY": "hunter2"}
+
+
+def test_the_last_rank_speaks_and_one_that_knows_of_no_other():
+    assert [find_rank(rank, 2).last for rank in (0, 1)] == [False, True]
+    assert find_rank(environ={}).last

@@ -27,7 +27,7 @@ profiling:
 
 
 def test_without_anything_every_parameter_has_its_default():
-    assert resolve(None, {}) == (DEFAULTS, ())
+    assert resolve(None, {}) == (DEFAULTS, (), ())
 
 
 def test_a_yaml_file_flat_and_nested(here):
@@ -79,6 +79,11 @@ def test_nested_and_dotted_names_are_the_same():
         ({"timing_log_option": "min"}, "choices: max, minmax, all"),
         ({"log_interval": None}, "config: log_interval: None is not allowed"),
         ({"profile_step_end": 2**70}, "profile_step_end: "),
+        *(
+            ({"metrics": {"save_tb_folder": folder}}, "metrics.save_tb_folder: ")
+            for folder in ("/tmp/tb", "..", "a/../../b", "", "a\0b", 3)
+        ),
+        ({"metrics.save_tb_folder": "/tb"}, "choices: a folder inside exp_root: a relative path without .."),
     ],
 )
 def test_a_bad_value_is_refused_with_its_place_and_the_choices(given, told):
@@ -94,6 +99,20 @@ def test_a_bad_value_names_the_file_it_stands_in(here):
         resolve(path, {})
     with pytest.raises(ConfigError, match=r"init\(\): profile: 9 is not allowed"):
         resolve(None, {"profile": 9})
+
+
+def test_a_folder_inside_is_taken_as_it_is():
+    for folder in ("tb", "tb/mine", ".", "a..b"):
+        assert resolve({"metrics.save_tb_folder": folder}, {}).values["metrics.save_tb_folder"] == folder
+
+
+def test_profiling_turns_tensorboard_on_and_says_so_where_it_was_off():
+    for given in ({"profile": True}, {"profile": "yes", "disable_tensorboard": True}):
+        found = resolve(given, {})
+        assert found.values["disable_tensorboard"] is False
+        assert found.remarks == ("profile is true: disable_tensorboard is set to false",)
+    found = resolve({"profile": True, "disable_tensorboard": False}, {})
+    assert (found.values["disable_tensorboard"], found.remarks) == (False, ())
 
 
 def test_null_is_allowed_where_it_is_the_default():

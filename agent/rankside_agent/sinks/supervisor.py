@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from rankside.identity import LAUNCHERS
-from rankside_agent.sinks import cursor_path
+from rankside_agent.sinks import cursor_path, tracker_environ
 
 FIRST_DELAY = 1.0
 LONGEST_DELAY = 60.0
@@ -188,7 +188,7 @@ class Supervisor:
                 stdout=log or subprocess.DEVNULL,
                 stderr=log or subprocess.DEVNULL,
                 cwd=self.run_dir,
-                env=environment(self._environ),
+                env=environment({**self._environ, **tracker_environ.load(self.run_dir)}),
                 start_new_session=True,  # a signal to the agent's group is not meant for it
             )
         finally:

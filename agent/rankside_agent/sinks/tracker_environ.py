@@ -1,0 +1,71 @@
+"""The training's own tracker variables (where its server is, and the key to it), kept for the sinks of a run.
+
+Separate because they hold secrets: they are in no journal, in one file that only the agent's user can read,
+and once the run is put away without what is secret.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from rankside.launch import is_of_tracker
+from rankside.secrets import safe_environ
+from rankside_agent import files
+
+
+def path(run_dir: Path) -> Path:
+    """Of the file: {"NAME": "value"}, mode 0600."""
+    return run_dir / "sinks" / "environ.json"
+
+
+def load(run_dir: Path) -> dict[str, str]:
+    """What the trainings of this run have said; empty where they have said nothing."""
+    found = files.read_json(path(run_dir))
+    return _ours(found) if isinstance(found, dict) else {}
+
+
+def store(run_dir: Path, environ: Mapping[str, str]) -> None:
+    """Keep what a rank said; the newest word counts. Raises OSError."""
+    known = load(run_dir)
+    wanted = {**known, **_ours(environ)}
+    if wanted != known:
+        _write(run_dir, wanted)
+
+
+def forget_secrets(run_dir: Path) -> None:
+    """Of a run that is over; a replay is given the caller's."""
+    known = load(run_dir)
+    if known:
+        try:
+            _write(run_dir, safe_environ(known))
+        except OSError:  # a full disk: rather nothing than a secret
+            with suppress(OSError):
+                path(run_dir).unlink()
+
+
+def _write(run_dir: Path, environ: Mapping[str, str]) -> None:
+    target = path(run_dir)
+    fresh = target.with_name(f".environ.{os.getpid()}.new")
+    fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        os.fchmod(fd, 0o600)  # one left behind by a crash keeps its mode otherwise
+        with open(fd, "w", encoding="utf-8") as out:
+            json.dump(environ, out)
+        os.replace(fresh, target)
+    except OSError:
+        with suppress(OSError):
+            fresh.unlink()
+        raise
+
+
+def _ours(environ: Mapping[str, str]) -> dict[str, str]:
+    """A stranger's LD_PRELOAD is none of them."""
+    return {
+        name: value
+        for name, value in environ.items()
+        if isinstance(name, str) and isinstance(value, str) and is_of_tracker(name)
+    }

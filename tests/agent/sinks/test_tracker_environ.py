@@ -1,0 +1,58 @@
+"""The trackers' variables of a training: who may read them, and for how long."""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from rankside_agent.sinks import tracker_environ
+from rankside_agent.sinks.supervisor import Supervisor
+
+TRAINING = {"WANDB_API_KEY": "0123456789abcdef0123", "MLFLOW_TRACKING_URI": "http://127.0.0.1:5000"}
+
+
+def test_only_the_agents_user_may_read_them(run):
+    before = os.umask(0)
+    try:
+        tracker_environ.store(run.path, TRAINING)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(tracker_environ.path(run.path).stat().st_mode) == 0o600
+    assert tracker_environ.load(run.path) == TRAINING
+
+
+def test_only_a_trackers_variables_are_taken(run):
+    tracker_environ.store(run.path, {**TRAINING, "LD_PRELOAD": "/evil.so", "PYTHONPATH": "/evil"})
+    assert tracker_environ.load(run.path) == TRAINING
+
+
+def test_a_later_word_counts_and_an_empty_one_changes_nothing(run):
+    tracker_environ.store(run.path, TRAINING)
+    tracker_environ.store(run.path, {"WANDB_API_KEY": "new"})
+    tracker_environ.store(run.path, {})
+    assert tracker_environ.load(run.path) == {**TRAINING, "WANDB_API_KEY": "new"}
+
+
+def test_secrets_are_forgotten_with_the_run(run):
+    tracker_environ.store(run.path, {**TRAINING, "DATABRICKS_TOKEN": "dapi0123456789"})
+    tracker_environ.forget_secrets(run.path)
+    assert tracker_environ.load(run.path) == {"MLFLOW_TRACKING_URI": "http://127.0.0.1:5000"}
+    assert b"dapi" not in tracker_environ.path(run.path).read_bytes()
+
+
+def test_a_broken_file_is_none(run):
+    tracker_environ.path(run.path).write_text("{")
+    assert tracker_environ.load(run.path) == {}
+
+
+def test_a_sinks_process_gets_them_over_the_agents_own(run, until):
+    tracker_environ.store(run.path, TRAINING)
+    told = run.path / "told"
+    command = ["sh", "-c", f"echo $WANDB_API_KEY $MLFLOW_TRACKING_URI $HOME > {told}"]
+    supervisor = Supervisor(
+        run.path, "wandb", environ={**os.environ, "WANDB_API_KEY": "old", "HOME": "/h"}, command=command
+    )
+    supervisor.start()
+    until(lambda: told.exists() and told.read_text().endswith("\n"))
+    supervisor.kill()
+    assert told.read_text().split() == [*TRAINING.values(), "/h"]
