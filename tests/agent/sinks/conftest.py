@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ class RunFolder:
 
     def __init__(self, root: Path, exp_root: Path | None = None, segment_bytes: int = 64 << 10) -> None:
         self.exp_root = exp_root or root / "exp"
+        self.key = uuid.uuid4().hex[:12]  # of its own: a server may serve several tests
         self.path = root / "runs" / "demo-0a1b2c3d4e"
         (self.path / "sinks").mkdir(parents=True)
         self.write_facts()
@@ -34,6 +36,7 @@ class RunFolder:
     def write_facts(self) -> None:
         """run.json."""
         facts = {"run_id": self.path.name, "exp_root": str(self.exp_root), "sinks": ["tensorboard"]}
+        facts |= {"key": self.key, "attempts": []}
         (self.path / "run.json").write_text(json.dumps(facts))
 
     def open(self, rank: int = 7, attempt: int = 1, log_root: str = "logs", **more: Any) -> int:
@@ -44,6 +47,9 @@ class RunFolder:
         info = {
             "channel": f"node-{rank}-{attempt}-{index}",
             "exp_root": str(self.exp_root),
+            "exp_name": f"exp-{self.key}",
+            "team": "team",
+            "user": "user",
             "rank": rank,
             "label": str(rank),
             "world_size": 8,
@@ -90,11 +96,12 @@ class RunFolder:
         self._processes.append(process)
         return process
 
-    def finish(self, process: subprocess.Popen[bytes], timeout: float = 20.0) -> None:
+    def finish(self, process: subprocess.Popen[bytes], timeout: float = 60.0) -> None:
         """Close stdin, and see the process leave well."""
         assert process.stdin is not None
         process.stdin.close()
-        assert process.wait(timeout) == 0, (self.path / "sinks" / "tensorboard.log").read_text()
+        logs = sorted((self.path / "sinks").glob("*.log"))
+        assert process.wait(timeout) == 0, "".join(log.read_text() for log in logs)
 
     def drain(self, name: str = "tensorboard") -> None:
         """Start a process at the end of its stdin: it delivers all there is, and exits."""
@@ -200,7 +207,7 @@ def board(run: RunFolder) -> Callable[[], Board]:
 def until() -> Callable[..., None]:
     """Waits for a condition, not for a time."""
 
-    def wait(condition: Callable[[], Any], timeout: float = 20.0) -> None:
+    def wait(condition: Callable[[], Any], timeout: float = 60.0) -> None:
         deadline = time.monotonic() + timeout
         while not condition():
             assert time.monotonic() < deadline, f"not within {timeout:g} s"
