@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rankside_agent.sinks.base import Sink
 
-SINKS = {"tensorboard": "rankside_agent.sinks.tensorboard:TensorBoard"}
+SINKS = {
+    "mlflow": "rankside_agent.sinks.mlflow:MLflow",
+    "tensorboard": "rankside_agent.sinks.tensorboard:TensorBoard",
+}
 
 
 def load(name: str) -> type[Sink]:

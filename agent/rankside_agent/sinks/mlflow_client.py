@@ -1,0 +1,267 @@
+"""MLflow's client, bounded: no call takes long, and every failure is one of three kinds.
+
+Separate because this is the only file that knows MLflow's library: what it reads from the environment, which
+stores it has, and what its many exceptions mean. The library is imported when a tracker is made, not before.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import re
+import tempfile
+from collections.abc import Callable, Iterator, MutableMapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from rankside_agent.sinks import tracker_environ
+
+CALL_SECONDS = 10
+UPLOAD_SECONDS = 120  # without a word; a server may hand a large file on before it answers
+_LONGEST_TEXT = 500
+_LONGEST_SECRET = 65_536
+
+# The library asks the network on its own, prints, or waits for minutes, unless it is told not to.
+_QUIET = {
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "DO_NOT_TRACK": "true",
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
+    "MLFLOW_ENABLE_ASYNC_LOGGING": "false",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",  # the forwarder tries again, and shows that it does
+    "GIT_PYTHON_REFRESH": "quiet",
+}
+_AT_MOST = {"MLFLOW_HTTP_REQUEST_TIMEOUT": CALL_SECONDS, "MLFLOW_DATABRICKS_ENDPOINT_HTTP_RETRY_TIMEOUT": 30}
+_SECRETS = ("MLFLOW_TRACKING_TOKEN", "MLFLOW_TRACKING_PASSWORD", "DATABRICKS_TOKEN")
+_PREFIXES = ("MLFLOW_", "DATABRICKS_")
+
+_NO_FILES = (
+    "{uri}: MLflow no longer writes runs to plain files; set MLFLOW_TRACKING_URI=sqlite:////path/mlflow.db, "
+    "or unset it for {exp_root}/mlflow.db"
+)
+_NO_DATABASE = (
+    "{uri}: a database store needs the full MLflow beside rankside, and this is mlflow-skinny: `pip install "
+    "mlflow`, or set MLFLOW_TRACKING_URI to a server"
+)
+
+
+class Away(ConnectionError):
+    """The tracker takes nothing now."""
+
+
+class Broken(Away):
+    """The tracker failed at this request, which may be the request's fault."""
+
+
+class Refused(Exception):
+    """The tracker will never take this."""
+
+
+class Missing(Refused):
+    """What was named does not exist there."""
+
+
+class Tracker:
+    """The tracker of one run. Its calls raise `Away` or `Refused`, and nothing else."""
+
+    def __init__(
+        self,
+        folder: Path,
+        exp_root: str,
+        environ: MutableMapping[str, str] = os.environ,
+        installed: Callable[[str], object] = importlib.util.find_spec,
+    ) -> None:
+        """`folder` is the run's own, for the environment that its ranks told."""
+        prepare(environ, folder, exp_root)
+        self.uri = tracking_uri(environ, exp_root)
+        self.exp_root = exp_root
+        self._remote = self.uri.startswith(("http:", "https:", "databricks"))
+        self._client = self._connect(installed)
+        from mlflow.entities import Metric, Param, RunTag
+
+        self._entities = {"metrics": Metric, "params": Param, "tags": RunTag}
+
+    def call(self, method: str, *arguments: Any, **named: Any) -> Any:
+        """A call of MlflowClient."""
+        try:
+            return getattr(self._client, method)(*arguments, **named)
+        except Exception as error:  # noqa: BLE001  foreign code: its failures are sorted here
+            raise self._sorted(error) from None
+
+    def log_batch(self, run_id: str, kind: str, items: list[tuple[Any, ...]]) -> None:
+        """Metrics (key, value, ms, step), params or tags (key, value), in one request."""
+        make = self._entities[kind]
+        self.call("log_batch", run_id, **{kind: [make(*item) for item in items]})
+
+    def upload(self, artifact_uri: str, path: Path, destination: str) -> None:
+        """Put a file; may take long. Raises OSError where the file cannot be read."""
+        try:
+            self._upload(artifact_uri, path, destination)
+        except Exception as error:
+            if isinstance(error, OSError) and getattr(error, "filename", None) and not path.is_file():
+                raise
+            raise self._sorted(error) from None
+
+    @contextmanager
+    def verdicts(self) -> Iterator[None]:
+        """What is refused where nothing can be left out (the run itself, say) is waited for as well."""
+        try:
+            yield
+        except Refused as refusal:
+            raise Away(f"refused: {refusal}") from None
+
+    @property
+    def artifact_location(self) -> str | None:
+        """Where a new experiment's artifacts are to lie; the server's own choice where there is one."""
+        if self._remote or not self.uri.startswith("sqlite:"):
+            return None
+        return (Path(self.exp_root).absolute() / "mlartifacts").as_uri()
+
+    @property
+    def absolute_names(self) -> bool:
+        """Whether experiments are named by a path in a workspace."""
+        return self.uri.startswith("databricks")
+
+    def _connect(self, installed: Callable[[str], object]) -> Any:
+        known = {"uri": _without_credentials(self.uri), "exp_root": self.exp_root}
+        database = re.match(r"(sqlite|mysql|postgresql|mssql)\b", self.uri)
+        if database and not installed("alembic"):
+            raise Away(_NO_DATABASE.format(**known))
+        try:
+            from mlflow import MlflowClient
+
+            if self.uri.startswith("sqlite:"):
+                Path(self.exp_root).mkdir(parents=True, exist_ok=True)
+            return MlflowClient(tracking_uri=self.uri)
+        except ImportError as error:
+            raise Away(f"MLflow's client cannot be imported: {error}; `pip install mlflow-skinny`") from None
+        except Exception as error:  # noqa: BLE001  as in `call`
+            if ":" not in self.uri or self.uri.startswith("file:"):
+                raise Away(_NO_FILES.format(**known)) from None
+            raise self._sorted(error) from None
+
+    def _upload(self, artifact_uri: str, path: Path, destination: str) -> None:
+        from mlflow.store.artifact.http_artifact_repo import HttpArtifactRepository
+
+        repository = self._repository(artifact_uri)
+        if not isinstance(repository, HttpArtifactRepository):
+            folder, _, name = destination.rpartition("/")
+            with _named(path, name) as named:
+                repository.log_artifact(str(named), folder or None)
+            return
+        # As the repository does, but with a time limit of its own, and names that are no URL are quoted
+        rest: Any = importlib.import_module("mlflow.utils.rest_utils")
+        with path.open("rb") as file:
+            data = file if path.stat().st_size else b""
+            creds, where = repository._host_creds, f"/{quote(destination)}"
+            answer = rest.http_request(creds, where, "PUT", data=data, timeout=UPLOAD_SECONDS)
+            rest.augmented_raise_for_status(answer)
+
+    def _repository(self, artifact_uri: str) -> Any:
+        registry: Any = importlib.import_module("mlflow.store.artifact.artifact_repository_registry")
+        try:
+            return registry.get_artifact_repository(artifact_uri, tracking_uri=self.uri)
+        except TypeError:  # before 3.2: from the environment, where it was found
+            return registry.get_artifact_repository(artifact_uri)
+
+    def _sorted(self, error: Exception) -> Exception:
+        from mlflow.exceptions import MlflowException, RestException
+
+        text = _without_credentials(" ".join(str(error).split()))[:_LONGEST_TEXT]
+        known = isinstance(error, MlflowException)
+        if isinstance(error, RestException) or (known and not self._remote):
+            return _KINDS.get(getattr(error, "error_code", ""), Away)(text)
+        for sign, kind in _SIGNS.items():
+            if sign in text:
+                return kind(text)
+        text = text if known else f"{type(error).__name__}: {text}"
+        return Refused(text) if isinstance(error, TypeError | ValueError) else Away(text)
+
+
+_KINDS: dict[str, type[Exception]] = {
+    "BAD_REQUEST": Refused,
+    "INTERNAL_ERROR": Broken,
+    "INVALID_PARAMETER_VALUE": Refused,
+    "MALFORMED_REQUEST": Refused,
+    "RESOURCE_ALREADY_EXISTS": Refused,
+    "RESOURCE_DOES_NOT_EXIST": Missing,
+}
+_SIGNS: dict[str, type[Exception]] = {
+    "too many 500 error responses": Broken,
+    "failed with error code 413": Refused,  # too large for something on the way
+    "413 Client Error": Refused,
+}
+
+
+def prepare(environ: MutableMapping[str, str], folder: Path, exp_root: str) -> None:
+    """Set what the library reads at each request; also what has changed since the last time."""
+    told = tracker_environ.load(folder)
+    environ.update({name: value for name, value in told.items() if name.startswith(_PREFIXES)})
+    environ.update(_QUIET)
+    for name, most in _AT_MOST.items():
+        wished = environ.get(name, "")
+        if not (wished.isdecimal() and 0 < int(wished) <= most):
+            environ[name] = str(most)
+    for name in _SECRETS:
+        _read_secret(environ, name, exp_root if name in told else None)
+
+
+def tracking_uri(environ: MutableMapping[str, str], exp_root: str) -> str:
+    """Where the runs go: as told, else to Databricks if that is there, else to a database of our own."""
+    if told := environ.get("MLFLOW_TRACKING_URI", "").strip():
+        return told
+    if environ.get("DATABRICKS_HOST", "").strip():
+        return "databricks"
+    return f"sqlite:///{Path(exp_root).absolute()}/mlflow.db"
+
+
+_read: dict[str, tuple[str, str]] = {}  # by variable: the file, and its content that replaced its name
+
+
+def _read_secret(environ: MutableMapping[str, str], name: str, stranger: str | None) -> None:
+    """`@/path` means the content of that file, read anew at each opening of the sink.
+
+    A rank that named it (its exp_root is `stranger`) gets its own files read, not whatever an agent that is
+    root can read.
+    """
+    value = environ.get(name, "")
+    path, content = _read.get(name, ("", ""))
+    if value.startswith("@/"):
+        path = value[1:]
+    elif value != content:  # somebody has set another meanwhile
+        path = ""
+    if not path:
+        return
+    try:
+        with open(path, encoding="utf-8") as file:
+            if stranger is not None and not may_read(os.fstat(file.fileno()), stranger):
+                raise PermissionError(f"{path} is not the training's")
+            environ[name] = file.read(_LONGEST_SECRET).strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise Away(f"{name}: {error}") from None
+    _read[name] = path, environ[name]
+
+
+def may_read(found: os.stat_result, exp_root: str) -> bool:
+    """Whether a file that a training named is one that its user could read as well."""
+    if os.geteuid() != 0 or found.st_mode & 0o004:
+        return True
+    return found.st_uid == os.stat(exp_root).st_uid
+
+
+@contextmanager
+def _named(path: Path, name: str) -> Iterator[Path]:
+    """The file under another name, by a link: some repositories take the name from the file."""
+    if path.name == name:
+        yield path
+        return
+    with tempfile.TemporaryDirectory(prefix="rankside-") as folder:
+        link = Path(folder) / name
+        link.symlink_to(path)
+        yield link
+
+
+def _without_credentials(text: str) -> str:
+    return re.sub(r"//[^/@\s]*@", "//***@", text)

@@ -1,0 +1,33 @@
+"""The files that a run leaves behind and its parameters want in MLflow: logs and profiler traces.
+
+Separate because what counts as one is a matter of paths and names, and MLflow has no part in it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from rankside_agent.sinks.mlflow_uploads import files_below
+
+# Nothing a profiler writes lies here, and some of it is large, or is what we upload to
+_SKIPPED = frozenset(("logs", "checkpoints", "wandb", "mlartifacts", "mlruns", "snapshot"))
+_TRACE_FOLDERS = {"profile_traces", "memory_snapshot"}  # TorchTitan's defaults
+_TRACES = re.compile(r".*\.pt\.trace\.json(\.gz)?|.*snapshot[^/]*\.pickle(\.gz)?|.*\.memory\.html")
+
+
+def logs(exp_root: Path, log_root: str, others: tuple[str, ...]) -> Iterator[tuple[str, Path]]:
+    """(destination, path) of the log files of one run; `others` are the folders of runs beside it."""
+    theirs = tuple(exp_root / other for other in others if other != log_root)
+    for path in files_below(exp_root / log_root):
+        if not any(their in path.parents for their in theirs):
+            yield str(path.relative_to(exp_root)), path
+
+
+def traces(exp_root: Path) -> Iterator[tuple[str, Path]]:
+    """(destination, path) of the profiler's files, wherever below the experiment they are."""
+    for path in files_below(exp_root, _SKIPPED):
+        below = path.relative_to(exp_root)
+        if _TRACES.fullmatch(path.name) or _TRACE_FOLDERS & set(below.parts[:-1]):
+            yield f"traces/{below}", path

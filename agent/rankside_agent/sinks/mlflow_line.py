@@ -1,0 +1,238 @@
+"""One line of steps out of several attempts: what MLflow shows as one run.
+
+Separate from how entries get there: here it is decided at which step and time each number stands.
+
+- MLflow deletes no point. A step that a later attempt trains again has both values, and the rule for readers
+  is MLflow's own for "latest": per step, the value with the newest timestamp. Tags say where each attempt
+  began, `rankside.attempt_{n}.first_step`. What an older attempt brings later than that is not sent.
+- MLflow ignores the exact repeat of a point, so a replay doubles nothing as long as every point gets the same
+  time again: it is the record's, and one millisecond later than the record before where that had the same
+  step and an equal or later time. This, as all that is decided here, depends on points and state alone.
+- NaN stays NaN. An infinity, which MLflow would make 1.797e308, is not sent; `nonfinite/{name}` has 1 at that
+  step, or -1 for minus infinity, and a tag says where it happened first.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from rankside_agent import files
+from rankside_agent.sinks import mlflow_leftovers as leftovers
+from rankside_agent.sinks.base import Counts, Outcome, Run
+from rankside_agent.sinks.mlflow_batches import Batches
+from rankside_agent.sinks.mlflow_client import Tracker
+from rankside_agent.sinks.mlflow_events import Events
+from rankside_agent.sinks.mlflow_origin import Origin
+from rankside_agent.sinks.mlflow_params import Parameters
+from rankside_agent.sinks.mlflow_performance import Performance
+from rankside_agent.sinks.mlflow_run import TrackerRun
+from rankside_agent.sinks.mlflow_uploads import Uploads
+from rankside_agent.sinks.points import Notice, Params, Point, Scalars, Source
+
+log = logging.getLogger(__name__)
+
+MOST_STARTS = 100
+MOST_NONFINITE = 100  # names that get a tag and a line in the log
+_DAY_MS = 86_400_000
+_PORTION = 100  # files that are asked for at once when a run has ended
+_STATUSES = {"finished": "FINISHED", "failed": "FAILED", "killed": "KILLED"}
+_WANTS = ("mlflow_upload_logs", "mlflow_upload_traces", "mlflow_upload_performance_metrics")
+
+
+class Line:
+    """Takes points for one run of the tracker. `state` is what `state()` gave at the mark, or empty.
+
+    `log_root` is that of its attempts; those beside a living one have a run of their own.
+    """
+
+    def __init__(
+        self, tracker: Tracker, run: Run, log_root: str, state: Mapping[str, Any], counts: Counts
+    ) -> None:
+        beside = log_root.partition("/")[2]
+        self._home = run
+        self._log_root = log_root
+        self._counts = counts
+        self._tracker = tracker
+        self._attempt = int(state.get("attempt", 0))
+        self._step = int(state.get("step", 0))  # the last explicit one
+        self._open = bool(state.get("open", False))  # whether the attempt's first step is still to come
+        self._starts = [(int(a), int(s)) for a, s in state.get("starts", ())]
+        self._last_ms, self._last_step = state.get("last", (0, 0))  # of the last record
+        self._floor_ms = int(state.get("floor", 0))  # the newest of the attempts before this one
+        self._newest_ms = int(state.get("newest", 0))  # of all
+        self._nonfinite: dict[str, None] = dict.fromkeys(state.get("nonfinite", ()))
+        self._wants = set(state.get("wants", ()))
+        self._source: Source | None = None
+        folder = run.folder / "sinks" / "mlflow" / beside
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder = folder
+        self._run = TrackerRun(tracker, f"{run.key}/{beside}" if beside else run.key, state.get("run_id", ""))
+        self._batches = Batches(self._run, counts)
+        self._parameters = Parameters(self._run, self._batches, folder)
+        self._events = Events(folder, state.get("events", {}), self._batches, counts)
+        self._origin = Origin(run.folder, run.exp_root, self._batches, int(state.get("origin", 0)))
+        self._performance = Performance(state.get("performance", {}))
+        self._uploads = Uploads(self._run, state.get("uploads", {}), counts)
+
+    @property
+    def nonfinite(self) -> int:
+        """How many names had an infinity."""
+        return len(self._nonfinite)
+
+    def take(self, point: Point) -> None:
+        """Put a point where it belongs. Raises Away when a request is full and cannot be sent."""
+        if point.source is not self._source:
+            self._change(point.source)
+        if isinstance(point, Scalars):
+            self._scalars(point)
+        elif isinstance(point, Params):
+            self._parameters.take(point.source, point.values)
+            self._counts.points += 1
+        elif isinstance(point, Notice) and point.name == "artifact":
+            self._artifact(point)
+        elif isinstance(point, Notice):
+            self._events.take(point)
+
+    def flush(self) -> None:
+        """Send what waits; files go on their way beside. Raises Away."""
+        self._batches.flush_metrics()
+        self._offer(self._parameters.flush())
+        self._offer(self._origin.flush(self._attempt))
+        self._offer(self._events.flush())
+        self._batches.flush()
+        self._uploads.pump()
+
+    def state(self) -> dict[str, Any]:
+        """As of the last flush, which must have followed the last point."""
+        return {
+            "run_id": self._run.known_id,
+            "attempt": self._attempt,
+            "step": self._step,
+            "open": self._open,
+            "starts": self._starts,
+            "last": [self._last_ms, self._last_step],
+            "floor": self._floor_ms,
+            "newest": self._newest_ms,
+            "nonfinite": list(self._nonfinite),
+            "wants": sorted(self._wants),
+            "origin": self._origin.done,
+            "events": self._events.state(),
+            "performance": self._performance.state(),
+            "uploads": self._uploads.state(),
+        }
+
+    def finish(self, outcome: Outcome) -> Iterator[None]:
+        """Upload what is wanted, and tell how it ended. Raises Away."""
+        if not self._attempt:
+            return
+        self.flush()
+        self._run.settle()
+        yield
+        self._offer(self._events.flush(all_of_it=True))
+        self._offer(self._summary())
+        yield from self._uploads.drain()
+        for number, (destination, path) in enumerate(self._leftovers(outcome), 1):
+            self._uploads.offer(destination, path)
+            if number % _PORTION == 0:
+                yield from self._uploads.drain()
+        yield from self._uploads.drain()
+        self.flush()
+        status = _STATUSES.get(outcome.attempts.get(self._attempt, outcome.status), "FAILED")
+        self._tracker.call("set_terminated", self._run.id, status, int(outcome.ended * 1000))
+        yield
+
+    def _change(self, source: Source) -> None:
+        self._source = source
+        if source.attempt <= self._attempt:
+            self._run.source = self._run.source or source
+            return
+        self._attempt, self._open = source.attempt, True
+        self._floor_ms = self._newest_ms
+        self._run.source = source
+        self._wants = {name for name in _WANTS if source.config.get(name) is True}
+        self._origin.begin(source)
+        self._parameters.environment(source)
+
+    def _scalars(self, point: Scalars) -> None:
+        step = self._late(point) if point.source.attempt < self._attempt else self._due(point)
+        if step is None:
+            self._counts.superseded += len(point.values)
+            return
+        ms = self._ms(point, step)
+        self._counts.points += len(point.values)
+        for name, value in point.values.items():
+            if math.isinf(value):
+                self._infinite(name, value, ms, step)
+            else:
+                self._batches.metric(name, value, ms, step)
+        if "mlflow_upload_performance_metrics" in self._wants and not point.source.aside:
+            for name, value in self._performance.derive(point.values):
+                self._batches.metric(name, value, ms, step)
+
+    def _due(self, point: Scalars) -> int:
+        """The step of a point of the newest attempt."""
+        if point.step is None:
+            return self._step
+        if not point.source.aside:
+            self._step = point.step
+            if self._open:
+                self._open = False
+                self._starts = [*self._starts, (self._attempt, point.step)][-MOST_STARTS:]
+                self._batches.tag(f"rankside.attempt_{self._attempt}.first_step", point.step)
+        return point.step
+
+    def _late(self, point: Scalars) -> int | None:
+        """Of an attempt that a newer one has replaced: shown up to the newer one's first step."""
+        first = min((step for attempt, step in self._starts if attempt > point.source.attempt), default=None)
+        step = point.step
+        if step is None:
+            step = self._step if first is None else first - 1
+        return None if first is not None and (step >= first or step < 0) else step
+
+    def _ms(self, point: Scalars, step: int) -> int:
+        """The time at which a record stands; see above."""
+        ms = int(point.time * 1000)
+        if point.source.attempt == self._attempt and ms <= self._floor_ms < ms + _DAY_MS:
+            ms = self._floor_ms + 1  # this node's clock is behind; what is trained again must be the newest
+        if step == self._last_step and ms <= self._last_ms < ms + _DAY_MS:
+            ms = self._last_ms + 1
+        self._last_ms, self._last_step = ms, step
+        self._newest_ms = max(self._newest_ms, ms)
+        return ms
+
+    def _infinite(self, name: str, value: float, ms: int, step: int) -> None:
+        self._batches.metric(f"nonfinite/{name}", math.copysign(1.0, value), ms, step)
+        self._counts.points -= 1
+        self._counts.refused += 1
+        if name not in self._nonfinite and len(self._nonfinite) < MOST_NONFINITE:
+            self._nonfinite[name] = None
+            log.warning("%r is %s at step %d: infinities are shown as nonfinite/%s", name, value, step, name)
+            key = self._batches.names.behind("rankside.nonfinite.", name)
+            self._batches.tag(key, f"{value:+} first at step {step}")
+
+    def _artifact(self, point: Notice) -> None:
+        base = point.source.launch.get("cwd") or self._home.exp_root
+        self._uploads.artifact(Path(str(base)) / str(point.fields.get("path", "")))
+        self._counts.points += 1
+
+    def _offer(self, artifacts: Iterable[tuple[str, Path]]) -> None:
+        for destination, path in artifacts:
+            self._uploads.offer(destination, path)
+
+    def _summary(self) -> Iterator[tuple[str, Path]]:
+        if summary := self._performance.summary():
+            path = self._folder / "summary.json"
+            files.replace(path, json.dumps(summary, indent=1).encode())
+            yield "performance/summary.json", path
+
+    def _leftovers(self, outcome: Outcome) -> Iterator[tuple[str, Path]]:
+        exp_root = Path(self._home.exp_root)
+        if "mlflow_upload_logs" in self._wants:
+            yield from leftovers.logs(exp_root, self._log_root, outcome.log_roots)
+        if "mlflow_upload_traces" in self._wants:
+            yield from leftovers.traces(exp_root)

@@ -1,0 +1,98 @@
+"""The performance metrics that Primus logs to MLflow, from the scalars that pass, and their summary.
+
+Separate because the names and units are Primus' (`perf/...`), and so that everything else need not know that
+they are derived. On with `mlflow_upload_performance_metrics`. Where a scalar has several names the first that
+comes in a run is the source, so that a step has one value.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+
+class _Metric(NamedTuple):
+    name: str
+    factor: float
+
+
+_TIME = "perf/iteration_time_ms"
+_FLOPS = "perf/throughput_tflops_per_gpu"
+_TOKENS = "perf/tps_tokens_per_sec_per_gpu"
+_SOURCES = {
+    "iteration-time": _Metric(_TIME, 1000.0),  # rankside's throughput samples, and Megatron's timer
+    "time_metrics/end_to_end(s)": _Metric(_TIME, 1000.0),  # TorchTitan
+    "throughput/tflops": _Metric(_FLOPS, 1.0),
+    "tflops": _Metric(_FLOPS, 1.0),  # TorchTitan
+    "throughput": _Metric(_FLOPS, 1.0),  # Megatron
+    "throughput/tokens_per_second_per_gpu": _Metric(_TOKENS, 1.0),
+    "throughput/tokens_per_gpu_per_second": _Metric(_TOKENS, 1.0),
+    "throughput/tps": _Metric(_TOKENS, 1.0),
+    "throughput(tps)": _Metric(_TOKENS, 1.0),  # TorchTitan
+    "tokens/s/GPU": _Metric(_TOKENS, 1.0),
+    **{
+        f"{prefix}{kind}_{name}": _Metric(f"perf/{kind}_{primus}", factor)
+        for prefix in ("", "throughput/")
+        for kind in ("rocm", "hip")
+        for name, primus, factor in (
+            ("current_mem_gb", "current_mem_gb", 1.0),
+            ("mem_usage_gb", "current_mem_gb", 1.0),
+            ("mem_utilization_pct", "mem_utilization_pct", 1.0),
+            ("mem_usage_ratio", "mem_utilization_pct", 100.0),
+        )
+    },
+}
+_MOST = 64  # names in the summary; one GPU's utilization has a name a rank
+
+
+class Performance:
+    """Derives metrics, and sums them up. `state` is what `state()` gave, or empty."""
+
+    def __init__(self, state: Mapping[str, Any]) -> None:
+        self._sums = {str(name): _Sum(*found) for name, found in state.get("sums", {}).items()}
+        self._from = dict(state.get("from", {}))
+
+    def derive(self, values: Mapping[str, float]) -> Iterator[tuple[str, float]]:
+        """The metrics of one record, beside its own."""
+        for name, value in values.items():
+            if name.startswith("perf/"):
+                self._add(name, value)
+            elif (metric := _SOURCES.get(name)) and self._from.setdefault(metric.name, name) == name:
+                self._add(metric.name, value * metric.factor)
+                yield metric.name, value * metric.factor
+
+    def state(self) -> dict[str, Any]:
+        """What a new one must know to go on from here."""
+        return {"sums": {name: list(each) for name, each in self._sums.items()}, "from": self._from}
+
+    def summary(self) -> dict[str, dict[str, float]]:
+        """count, mean, min, max and last of each."""
+        return {
+            name: {
+                "count": each.number,
+                "mean": each.total / each.number,
+                "min": each.least,
+                "max": each.most,
+                "last": each.last,
+            }
+            for name, each in self._sums.items()
+        }
+
+    def _add(self, name: str, value: float) -> None:
+        if not math.isfinite(value):
+            return
+        old = self._sums.get(name)
+        if old is not None:
+            new = _Sum(old.number + 1, old.total + value, min(old.least, value), max(old.most, value), value)
+            self._sums[name] = new
+        elif len(self._sums) < _MOST:
+            self._sums[name] = _Sum(1, value, value, value, value)
+
+
+class _Sum(NamedTuple):
+    number: int
+    total: float
+    least: float
+    most: float
+    last: float

@@ -1,0 +1,139 @@
+"""Where the runs go when nobody says so, what cannot be used, and what the library is told."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+
+import pytest
+
+from rankside.wire import Kind
+from rankside_agent.sinks.mlflow_client import Away, Tracker, may_read, prepare, tracking_uri
+
+pytest_plugins = ["mlflow_server"]
+
+
+@pytest.fixture
+def nowhere(monkeypatch):
+    """No tracker is named."""
+    for name in ("MLFLOW_TRACKING_URI", "DATABRICKS_HOST", "MLFLOW_TRACKING_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.parametrize(
+    ("environ", "uri"),
+    [
+        ({}, "sqlite:////exp/root/mlflow.db"),
+        ({"DATABRICKS_HOST": "https://x.cloud"}, "databricks"),
+        ({"DATABRICKS_HOST": "https://x.cloud", "MLFLOW_TRACKING_URI": "http://h:5000"}, "http://h:5000"),
+        ({"MLFLOW_TRACKING_URI": " "}, "sqlite:////exp/root/mlflow.db"),
+    ],
+)
+def test_where_the_runs_go(environ, uri):
+    assert tracking_uri(environ, "/exp/root") == uri
+
+
+@pytest.mark.parametrize(
+    ("wished", "used"), [("3", "3"), ("120", "10"), ("", "10"), ("0", "10"), ("x", "10")]
+)
+def test_one_request_has_a_time_limit_and_is_not_repeated(tmp_path, wished, used):
+    environ = {"MLFLOW_HTTP_REQUEST_TIMEOUT": wished, "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "7"}
+    prepare(environ, tmp_path, str(tmp_path))
+    assert environ["MLFLOW_HTTP_REQUEST_TIMEOUT"] == used
+    assert environ["MLFLOW_HTTP_REQUEST_MAX_RETRIES"] == "0"
+    assert environ["MLFLOW_DISABLE_TELEMETRY"] == environ["DO_NOT_TRACK"] == "true"
+
+
+def test_a_process_without_a_tracker_makes_a_database(run, nowhere, tmp_path):
+    import mlflow_server
+
+    channel = run.open(config={"mlflow_upload_logs": True})
+    ended = [{"n": 1, "status": "failed", "ended": run.time, "log_root": "logs"}]
+    facts = json.loads((run.path / "run.json").read_text())
+    (run.path / "run.json").write_text(json.dumps({**facts, "attempts": ended}))
+    (run.exp_root / "logs").mkdir(parents=True)
+    (run.exp_root / "logs" / "a.log").write_text("line")
+    run.add(channel, (Kind.PARAMS, ({"lr": 0.1, "long": "x" * 7000},)))
+    for step in range(10):
+        run.metrics(channel, step, **{"loss": float(step), "mfu(%)": 1.0})
+    run.finish(run.start("mlflow"), timeout=90)
+    assert run.status("mlflow")["state"] == "done"
+    reader = mlflow_server.MLflowReader(f"sqlite:///{run.exp_root}/mlflow.db", run.key)
+    assert reader.scalars("loss") == [(step, float(step)) for step in range(10)]
+    assert reader.run.data.params["lr"] == "0.1"
+    assert reader.run.info.status == "FAILED"
+    assert reader.run.info.artifact_uri.startswith(f"file://{run.exp_root}/mlartifacts/")
+    assert reader.artifacts() == ["logs/a.log", "params/attempt-1.json"]
+    assert sorted(each.name for each in run.path.iterdir()) == ["journal", "run.json", "sinks"]
+
+
+@pytest.mark.parametrize("uri", ["file:./mlruns", "./mlruns", "file:///tmp/mlruns"])
+def test_a_store_of_plain_files_is_refused_in_one_clear_message(make_tracked, monkeypatch, caplog, uri):
+    monkeypatch.delenv("MLFLOW_ALLOW_FILE_STORE", raising=False)
+    tracked = make_tracked()
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    tracked.run.metrics(tracked.open(), 1, loss=1.0)
+    forwarder = tracked.forwarder()
+    while forwarder.cursor.failures < 3:
+        forwarder.round()
+    assert forwarder.cursor.state == "waiting"
+    assert "MLFLOW_TRACKING_URI=sqlite:///" in forwarder.cursor.last_error
+    assert len(caplog.records) == 1
+    assert "Traceback" not in caplog.text
+
+
+def test_a_database_needs_the_full_library(tmp_path):
+    with pytest.raises(Away, match="pip install mlflow`"):
+        Tracker(tmp_path, str(tmp_path), environ={}, installed=lambda _name: False)
+
+
+def test_credentials_in_an_address_are_in_no_message(tmp_path):
+    environ = {"MLFLOW_TRACKING_URI": "http://me:secret@127.0.0.1:1"}
+    tracker = Tracker(tmp_path, str(tmp_path), environ=environ)
+    with pytest.raises(Away) as caught:
+        tracker.call("get_run", "0" * 32)
+    assert "secret" not in str(caught.value)
+
+
+def test_what_ranks_told_is_used_and_nothing_but_trackers_variables(tmp_path):
+    (tmp_path / "sinks").mkdir()
+    (tmp_path / "sinks" / "environ.json").write_text('{"MLFLOW_TRACKING_URI": "http://h", "LD_PRELOAD": "x"}')
+    environ = {"MLFLOW_TRACKING_URI": "http://old"}
+    prepare(environ, tmp_path, str(tmp_path))
+    assert environ["MLFLOW_TRACKING_URI"] == "http://h"
+    assert "LD_PRELOAD" not in environ
+
+
+def test_a_tokens_file_that_is_not_there_is_waited_for(tmp_path):
+    environ = {"MLFLOW_TRACKING_TOKEN": f"@{tmp_path}/token"}
+    with pytest.raises(Away, match="MLFLOW_TRACKING_TOKEN"):
+        prepare(environ, tmp_path, str(tmp_path))
+    (tmp_path / "token").write_text("first")
+    prepare(environ, tmp_path, str(tmp_path))
+    assert environ["MLFLOW_TRACKING_TOKEN"] == "first"
+    (tmp_path / "token").write_text("second")
+    prepare(environ, tmp_path, str(tmp_path))
+    assert environ["MLFLOW_TRACKING_TOKEN"] == "second"
+    environ["MLFLOW_TRACKING_TOKEN"] = "another"
+    prepare(environ, tmp_path, str(tmp_path))
+    assert environ["MLFLOW_TRACKING_TOKEN"] == "another"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files away")
+def test_an_agent_that_is_root_reads_no_others_file_for_a_training(tmp_path):
+    exp, file = tmp_path / "exp", tmp_path / "shadow"
+    exp.mkdir()
+    os.chown(exp, 1000, 1000)
+    file.write_text("secret")
+    file.chmod(0o600)
+    assert not may_read(file.stat(), str(exp))
+    (tmp_path / "sinks").mkdir()
+    (tmp_path / "sinks" / "environ.json").write_text(f'{{"MLFLOW_TRACKING_TOKEN": "@{file}"}}')
+    with pytest.raises(Away, match="not the training's"):
+        prepare({}, tmp_path, str(exp))
+    file.chmod(0o600 | stat.S_IROTH)
+    assert may_read(file.stat(), str(exp))
+    file.chmod(0o600)
+    os.chown(file, 1000, 1000)
+    assert may_read(file.stat(), str(exp))
