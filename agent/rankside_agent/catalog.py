@@ -47,12 +47,16 @@ class Run:
 
 def all_runs(state_dir: Path) -> list[Run]:
     """Every run, the most recently changed first."""
-    found = []
-    for path in [*state_dir.glob("runs/*/run.json"), *state_dir.glob("done/*/run.json")]:
-        facts = files.read_json(path)
-        if isinstance(facts, dict) and {"exp_name", "exp_root", "attempts"} <= facts.keys():
-            found.append(Run(path.parent, facts))
+    paths = [*state_dir.glob("runs/*/run.json"), *state_dir.glob("done/*/run.json")]
+    found = filter(None, (run_at(path.parent) for path in paths))
     return sorted(found, key=lambda run: run.updated, reverse=True)
+
+
+def run_at(folder: Path) -> Run | None:
+    """The run whose state that folder is, wherever it lies."""
+    facts = files.read_json(folder / "run.json")
+    known = isinstance(facts, dict) and {"exp_name", "exp_root", "attempts"} <= facts.keys()
+    return Run(folder, facts) if known else None
 
 
 def find_run(state_dir: Path, selector: str | None = None) -> Run:

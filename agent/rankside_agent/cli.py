@@ -13,6 +13,7 @@ from typing import Any
 COMMANDS = {
     "agent": "rankside_agent.commands.agent:agent",
     "tail": "rankside_agent.commands.tail:tail",
+    "replay": "rankside_agent.commands.replay:replay",
     "status": "rankside_agent.commands.status:status",
     "demo": "rankside_agent.commands.demo:demo",
 }

@@ -16,6 +16,7 @@ from rankside_agent.runs import Run
 
 if TYPE_CHECKING:
     from rankside_agent.agent import Agent
+    from rankside_agent.sinks.supervisor import Supervisor
 
 
 def report(agent: Agent) -> dict[str, Any]:
@@ -51,7 +52,7 @@ def _run(run: Run) -> dict[str, Any]:
         "attempt": latest,
         "status": attempts[-1]["status"] if attempts else "starting",
         "ranks": [_rank(channel) for channel in channels if channel.attempt == latest],
-        "readers": [_log_files(run), *(_sink(run, name) for name in run.facts["sinks"])],
+        "readers": [_log_files(run), *(_sink(run, name) for name in _sinks(run))],
     }
 
 
@@ -87,19 +88,52 @@ def _log_files(run: Run) -> dict[str, Any]:
     }
 
 
+def _sinks(run: Run) -> list[str]:
+    """Those the run asked for, also where their tracker's package is missing."""
+    return sorted({*run.facts["sinks"], *run.unusable})
+
+
 def _sink(run: Run, name: str) -> dict[str, Any]:
     found = files.read_json(run.folder / "sinks" / f"{name}.json")
     told = found if isinstance(found, dict) else {}
-    read = int(told.get("read", 0))
+    unusable = run.unusable.get(name, "")
     return {
         "reader": name,
-        "state": str(told.get("state", "starting")),
+        "state": "unusable" if unusable and not told else str(told.get("state") or "starting"),
         "received": run.points.state.records,
-        "written": int(told.get("delivered", 0)),
-        "behind": max(0, run.points.state.records - read),
-        "dropped": int(told.get("failed", 0)),
-        "refused": int(told.get("refused", 0)),
-        "failures": int(told.get("failures", 0)),
+        "written": _count(told, "delivered"),
+        "points": _count(told, "points"),
+        "behind": max(0, run.points.state.records - _count(told, "read")),
+        "dropped": _count(told, "failed"),
+        "refused": _count(told, "refused"),
+        "superseded": _count(told, "superseded"),
+        "failures": _count(told, "failures"),
         "last_error": str(told.get("last_error") or ""),
-        "next_try": told.get("next_try"),
+        "remark": str(told.get("remark") or ""),
+        "next_try": _number(told, "next_try"),
+        "last_time": _number(told, "last_time"),
+        "unusable": unusable,
+        **_process(run.sinks.get(name)),
     }
+
+
+def _process(supervisor: Supervisor | None) -> dict[str, Any]:
+    """The sink's process: its pid while it lives, the last one's exit status, how many there have been."""
+    if supervisor is None:
+        return {"pid": None, "exit": None, "starts": 0, "process_error": ""}
+    return {
+        "pid": supervisor.pid,
+        "exit": supervisor.last_exit,
+        "starts": supervisor.starts,
+        "process_error": supervisor.last_error,
+    }
+
+
+def _count(told: dict[str, Any], name: str) -> int:
+    value = told.get(name)
+    return value if isinstance(value, int) else 0
+
+
+def _number(told: dict[str, Any], name: str) -> float | None:
+    value = told.get(name)
+    return value if isinstance(value, int | float) else None

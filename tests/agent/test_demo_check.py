@@ -18,6 +18,7 @@ from tensorboard.summary.writer.event_file_writer import EventFileWriter
 from rankside.identity import host, safe_name
 from rankside_agent.demo.account import Account, Line, Point, load_all
 from rankside_agent.demo.check import LEVEL_FILES, Finding, check, records_before
+from rankside_agent.demo.trackers import TRACKERS
 
 NAMES = {10: "DEBUG", 20: "INFO", 30: "WARNING", 40: "ERROR"}
 NODE_LOG = f"logs/pretrain/node-{safe_name(host())}.log"
@@ -159,6 +160,20 @@ def test_no_event_file_at_all_is_found(result: Result) -> None:
     for path in result.root.glob("tensorboard/*"):
         path.unlink()
     assert result.problems() == ["TensorBoard lacks 20, first 1"] * 2 + ["there is nothing to fall"]
+
+
+def test_each_tracker_is_checked_and_one_that_has_nothing_is_found(result: Result) -> None:
+    found = check(result.accounts, 2, {}, list(TRACKERS))
+    for name, tracker in TRACKERS.items():
+        problems = [each.problem for each in found if each.what.startswith(f"{tracker.title}: ")]
+        lacks = [f"{tracker.title} lacks 20, first 1"] * 2 + ["there is nothing to fall"]
+        assert problems == (["", "", ""] if name == "tensorboard" else lacks)
+
+
+def test_files_that_cannot_be_read_are_found(result: Result) -> None:
+    (result.root / "mlflow.db").write_text("no database")
+    (found,) = (each for each in check(result.accounts, 2, {}, ["mlflow"]) if each.what.startswith("MLflow"))
+    assert found.problem.startswith("cannot be read: ")
 
 
 def test_a_loss_that_rises_is_found(result: Result) -> None:

@@ -105,6 +105,9 @@ def test_a_training_that_fails_is_told(stage: Stage) -> None:
 def test_its_processes_know_its_own_agent_and_no_other(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANKSIDE_CONFIG", "/etc/other.yaml")
     monkeypatch.setenv("RANK", "7")
+    monkeypatch.setenv("WANDB_MODE", "online")
+    for name in ("WANDB_API_KEY", "MLFLOW_TRACKING_URI", "DATABRICKS_HOST"):
+        monkeypatch.setenv(name, "the user's own")
     (stage.folder / "tell.py").write_text("import os\nfor item in os.environ.items(): print(*item)\n")
     with stage:
         stage.start("training", "tell")
@@ -112,6 +115,8 @@ def test_its_processes_know_its_own_agent_and_no_other(stage: Stage, monkeypatch
     told = dict(line.split(" ", 1) for line in (stage.folder / "training.log").read_text().splitlines())
     assert told["RANKSIDE_ENDPOINT"] == f"ipc://{stage.short}/agent.sock"
     assert not {"RANKSIDE_CONFIG", "RANK"} & set(told)
+    assert told["WANDB_MODE"] == "offline"
+    assert "the user's own" not in told.values()
 
 
 def test_a_long_temporary_folder_is_not_used_for_a_socket(

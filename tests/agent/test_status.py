@@ -114,3 +114,84 @@ def test_a_sink_is_told_of_before_it_has_said_anything_and_whatever_it_wrote(
     assert sink["reader"] == "tensorboard"
     assert isinstance(sink["state"], str)
     assert sink["behind"] == 0
+
+
+def put_cursor(run: Any, **told: Any) -> None:
+    run.facts["sinks"] = ["tensorboard"]
+    (run.folder / "sinks" / "tensorboard.json").write_text(json.dumps(told))
+
+
+def test_a_sink_is_told_with_its_points_its_remark_and_its_process(
+    house: House, hello: MakeHello, sealed: Any, report: Callable[[], dict[str, Any]]
+):
+    run, channel = house.open(hello(0))
+    run.accept(channel, sealed(1, [(Kind.METRICS, (1.7e9, step, {"loss": 1.0})) for step in range(5)]))
+    counts = {"delivered": 2, "points": 6, "refused": 1, "superseded": 3, "failed": 4}
+    put_cursor(run, read=3, state="waiting", failures=7, remark="offline", next_try=1.8e9, **counts)
+    run.sinks["tensorboard"] = SimpleNamespace(
+        pid=None, last_exit=-9, starts=2, last_error="silent for 300 s"
+    )
+    sink = report()["runs"][0]["readers"][1]
+    assert (sink["received"], sink["written"], sink["behind"]) == (5, 2, 2)
+    assert (sink["points"], sink["superseded"], sink["refused"], sink["dropped"]) == (6, 3, 1, 4)
+    assert (sink["state"], sink["failures"], sink["remark"], sink["next_try"]) == (
+        "waiting",
+        7,
+        "offline",
+        1.8e9,
+    )
+    assert (sink["pid"], sink["exit"], sink["starts"]) == (None, -9, 2)
+    assert sink["process_error"] == "silent for 300 s"
+
+
+def test_a_tracker_that_cannot_be_loaded_is_told_of(
+    house: House, hello: MakeHello, report: Callable[[], dict[str, Any]]
+):
+    run, _ = house.open(hello(0))
+    run.unusable["wandb"] = "ModuleNotFoundError: No module named 'wandb'"
+    sink = report()["runs"][0]["readers"][1]
+    assert (sink["reader"], sink["state"]) == ("wandb", "unusable")
+    assert sink["unusable"] == "ModuleNotFoundError: No module named 'wandb'"
+
+
+def shown(report: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: Any) -> list[str]:
+    """What the command prints on a terminal of 100 columns."""
+    from rankside_agent.commands import status as command
+
+    monkeypatch.setenv("COLUMNS", "100")
+    for run in report["runs"]:
+        command._show(run)
+    lines: list[str] = capsys.readouterr().out.split("\n")
+    assert all(len(line) <= 100 for line in lines)
+    return lines
+
+
+def test_the_table_of_readers_is_readable_at_100_columns(
+    house: House, hello: MakeHello, report: Callable[[], dict[str, Any]], monkeypatch: Any, capsys: Any
+):
+    run, _ = house.open(hello(0))
+    far = {"delivered": 123_456_789, "points": 1_234_567_890, "read": 123_456_789}
+    error = "ConnectionError: " + "HTTPConnectionPool(host='x', port=80) \x1b[2J\n" * 20
+    put_cursor(run, state="waiting", failures=1234, last_error=error, next_try=1e10, **far)
+    text = shown(report(), monkeypatch, capsys)
+    (row,) = (line for line in text if line.lstrip().startswith("tensorboard "))
+    assert row.split() == ["tensorboard", "waiting", "123456789", "1234567890", "0", "0", "0", "1234"]
+    below = " ".join(text[text.index(row) + 1 :])
+    assert "tensorboard: next try in " in below
+    assert "(the rest: --json)" in below
+    assert "\x1b" not in below
+
+
+def test_what_a_reader_has_to_say_is_below_the_table(
+    house: House, hello: MakeHello, report: Callable[[], dict[str, Any]], monkeypatch: Any, capsys: Any
+):
+    run, _ = house.open(hello(0))
+    put_cursor(run, state="offline", remark="offline; wandb sync exp/wandb/offline-run-1")
+    run.sinks["tensorboard"] = SimpleNamespace(pid=None, last_exit=69, starts=4, last_error="")
+    run.unusable["mlflow"] = "ImportError: broken"
+    run.writer.failed = "waiting for /a/file"
+    text = "\n".join(shown(report(), monkeypatch, capsys))
+    assert "tensorboard: offline; wandb sync exp/wandb/offline-run-1" in text
+    assert "tensorboard: its process ended (exit status 69) and was started 4 times" in text
+    assert "mlflow: cannot be used: ImportError: broken" in text
+    assert "logfiles: waiting for /a/file" in text

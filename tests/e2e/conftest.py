@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+_FOREIGN = ("RANKSIDE_", "PRIMUS_", "SLURM_", "WANDB_", "MLFLOW_", "DATABRICKS_")
 PATIENCE = 60.0  # seconds; what fails, fails after this
 
 
@@ -28,7 +29,7 @@ class Node:
         self.endpoint = f"ipc://{base}/a.sock"
         self.state = base / "state"
         self.env = {
-            **{k: v for k, v in os.environ.items() if not k.startswith(("RANKSIDE_", "PRIMUS_", "SLURM_"))},
+            **{k: v for k, v in os.environ.items() if not k.startswith(_FOREIGN)},
             "RANKSIDE_ENDPOINT": self.endpoint,
             "RANKSIDE_STATE_DIR": str(self.state),
             "RANKSIDE_SPOOL_DIR": str(base / "spool"),
@@ -58,12 +59,14 @@ class Node:
     def agents(self) -> int:
         return sum(1 for process in self.started if "agent" in process.args)
 
-    def rank(self, body: str, rank: int | None = 0, world: int = 1, **env: str) -> subprocess.Popen[bytes]:
+    def rank(
+        self, body: str, rank: int | None = 0, world: int = 1, settings: str = "", **env: str
+    ) -> subprocess.Popen[bytes]:
         """A real rank that runs `body`; `mon` and `log` are there, everything else is its own business."""
         head = f"""
             import logging, os, signal, sys, time
             import rankside
-            mon = rankside.init(exp_root={str(self.exp)!r}, rank={rank}, world_size={world})
+            mon = rankside.init(exp_root={str(self.exp)!r}, rank={rank}, world_size={world}, {settings})
             mon.capture_logging()
             log = logging.getLogger("train")
             """

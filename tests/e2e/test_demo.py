@@ -20,6 +20,9 @@ pytest.importorskip("tensorboard", reason="the demo's extra is not installed")
 
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 
+from rankside_agent.commands.demo import _short
+from rankside_agent.demo.trackers import TRACKERS
+
 STEPS = 12
 RANKS = 2
 DEADLINE = 150  # seconds; a run takes 20 on two idle cores
@@ -138,9 +141,23 @@ def test_it_names_commands_that_work_as_they_are_printed(first: Run) -> None:
     assert Path(shlex.split(node)[2]).stat().st_size > 0
 
 
-def test_a_second_run_in_the_same_folder_is_a_second_attempt(first: Run, folder: Path) -> None:
-    second = demo(f"--ranks={RANKS}", f"--steps={STEPS}", f"--dir={folder}")
+def test_a_second_run_in_the_same_folder_is_a_second_attempt_and_all_trackers_are_checked(
+    first: Run, folder: Path
+) -> None:
+    users_own = {
+        "MLFLOW_TRACKING_URI": "http://127.0.0.1:9",
+        "WANDB_MODE": "online",
+        "WANDB_API_KEY": "x" * 40,
+    }
+    options = (f"--ranks={RANKS}", f"--steps={STEPS}", f"--dir={folder}")
+    second = demo(*options, f"--trackers={','.join(TRACKERS)}", **users_own)
     assert second.code == 0, second.output
+    for tracker in TRACKERS.values():
+        checked = [line for line in second.output.split("\n") if line.startswith(f"{tracker.title}: ")]
+        assert len(checked) == 6
+        assert all(line.rstrip().endswith("ok") for line in checked)
+        assert re.search(rf"^{tracker.title} +{re.escape(_short(folder))}", second.output, re.M)
+        assert re.search(rf"^{tracker.command.split('{')[0]}", second.output, re.M)
     debug = only(folder, "default/*/demo/logs/*/rank-0/debug.log")
     assert steps_in(debug, 0) == 2 * list(range(1, STEPS + 1))
     assert sum("attempt 2" in line for line in lines(debug)) == 1
@@ -195,6 +212,15 @@ def test_without_torch_it_names_what_to_install() -> None:
     assert refused.code == 2
     assert "torch not installed: pip install 'rankside[demo]'" in refused.output
     assert "torch==2.13.0" in refused.output
+
+
+def test_an_unknown_tracker_and_one_whose_package_is_missing_are_refused() -> None:
+    unknown = demo("--trackers=tensorboard,wandbb")
+    assert unknown.code == 2
+    assert f"--trackers: unknown 'wandbb'; known: {', '.join(TRACKERS)}" in unknown.output
+    missing = demo("--trackers=tensorboard", before="import sys; sys.modules['tensorboard'] = None")
+    assert missing.code == 2
+    assert "tensorboard not installed: pip install 'rankside[demo]'" in missing.output
 
 
 def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:

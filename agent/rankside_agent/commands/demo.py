@@ -20,16 +20,19 @@ from rankside.endpoint import listens
 from rankside.identity import host, safe_name
 from rankside.settings import find_place
 from rankside_agent.commands import fail
+from rankside_agent.demo.trackers import TRACKERS
 
 if TYPE_CHECKING:
     from rankside_agent.demo.check import Finding
     from rankside_agent.demo.stage import Stage
 
-NEEDED = ("torch", "numpy", "loguru", "tensorboard")
+NEEDED = ("torch", "numpy", "loguru")  # and what the chosen trackers need
 EXPERIMENT = "demo"
 _STANDSTILL = 120.0  # seconds without a line in any log; importing torch may take a minute on a busy machine
 _START = 30.0  # seconds for the agent to listen; it takes one on a quiet machine
-_DELIVERY = 60.0  # seconds for files and trackers to catch up with a run that ended
+_DELIVERY = (
+    120.0  # seconds for files and trackers to catch up with a run that ended; MLflow's store takes some
+)
 _SHOWING = 1.0  # seconds for the tail to show what is in the files
 
 
@@ -39,17 +42,23 @@ def demo(
     ] = "",
     ranks: Annotated[int, typer.Option(min=1, max=16, help="Processes that train.")] = 4,
     steps: Annotated[int, typer.Option(min=10, max=100_000, help="Training steps.")] = 800,
+    trackers: Annotated[
+        str, typer.Option(metavar="NAME,...", help=f"Of: {', '.join(TRACKERS)}.")
+    ] = "tensorboard",
     keep: Annotated[
         bool, typer.Option(help="Without, files go to a temporary folder, removed if all is well.")
     ] = True,
 ) -> None:
     """Train a small GPT on this machine's CPUs, watched by rankside, and check all that was written.
 
-    Takes about a minute. Exit status 1 where anything is missing.
+    Takes about a minute. Everything stays on this machine: MLflow writes to a database of the run's, W&B to
+    offline files, whatever your environment says. Exit status 1 where anything is missing.
 
-    Example: rankside demo --ranks 2 --steps 100
+    Example: rankside demo --ranks 2 --steps 100 --trackers tensorboard,mlflow
     """
-    missing = [name for name in NEEDED if find_spec(name) is None]
+    chosen = _chosen(trackers)
+    needed = [*NEEDED, *(name for tracker in chosen for name in TRACKERS[tracker].packages)]
+    missing = [name for name in needed if find_spec(name) is None]
     if missing:
         fail(_how_to_install(missing), 2)
     if folder and not keep:
@@ -58,14 +67,22 @@ def demo(
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _leave)
     try:
-        findings = _perform(path, ranks, steps)
+        findings = _perform(path, ranks, steps, chosen)
     except KeyboardInterrupt:
         fail("demo: stopped; nothing is left running", 130)
     bad = any(finding.problem for finding in findings)
-    _tell(path, findings, with_places=keep or bad)
+    _tell(path, findings, chosen, with_places=keep or bad)
     if not keep and not bad:
         shutil.rmtree(path, ignore_errors=True)
     raise typer.Exit(bad)
+
+
+def _chosen(trackers: str) -> list[str]:
+    names = list(dict.fromkeys(name for name in trackers.replace(" ", "").split(",") if name))
+    for name in names:
+        if name not in TRACKERS:
+            fail(f"demo: --trackers: unknown {name!r}; known: {', '.join(TRACKERS)}", 2)
+    return names
 
 
 def _how_to_install(missing: list[str]) -> str:
@@ -80,7 +97,7 @@ def _leave(number: int, frame: object) -> None:
     raise KeyboardInterrupt
 
 
-def _perform(path: Path, ranks: int, steps: int) -> list[Finding]:
+def _perform(path: Path, ranks: int, steps: int, trackers: list[str]) -> list[Finding]:
     """Agent, tail and training, until all is delivered; then the check."""
     from rankside_agent.demo.account import load_all
     from rankside_agent.demo.check import check, records_before
@@ -93,13 +110,13 @@ def _perform(path: Path, ranks: int, steps: int) -> list[Finding]:
         before = records_before(root)
         try:
             with Stage(path) as stage:
-                _train(stage, ranks, steps, accounts)
+                _train(stage, ranks, steps, accounts, trackers)
         except StageError as error:
             fail(f"demo: {error}", 1)
-        return check(load_all(accounts), ranks, before)
+        return check(load_all(accounts), ranks, before, trackers)
 
 
-def _train(stage: Stage, ranks: int, steps: int, accounts: Path) -> None:
+def _train(stage: Stage, ranks: int, steps: int, accounts: Path, trackers: list[str]) -> None:
     root = str(_exp_root(stage.folder))
     _say(f"starting an agent on {stage.endpoint}")
     stage.start("agent", "rankside_agent", "agent")
@@ -109,7 +126,7 @@ def _train(stage: Stage, ranks: int, steps: int, accounts: Path) -> None:
     witness = ("-m", "rankside_agent.demo.witness", str(accounts))
     example = (f"--steps={steps}", f"--exp-name={EXPERIMENT}", f"--workspace={stage.folder}")
     launcher = ("torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}")
-    stage.start("training", *launcher, *witness, *example)
+    stage.start("training", *launcher, *witness, *example, "--trackers", *trackers)
     stage.wait("the training stands still", lambda: stage.ended("training") is not None, _STANDSTILL)
     stage.must_have_succeeded("training")
     stage.wait("the agent does not finish the run", lambda: any(stage.state.glob("done/*")), _DELIVERY)
@@ -136,7 +153,7 @@ def _exp_root(path: Path) -> Path:
     return Path(find_place(EXPERIMENT, None, path, None, None, {}).exp_root)
 
 
-def _tell(path: Path, findings: list[Finding], with_places: bool) -> None:
+def _tell(path: Path, findings: list[Finding], trackers: list[str], with_places: bool) -> None:
     """The check as a table, then where things are and how to look at them."""
     from rich.console import Console
     from rich.table import Table
@@ -152,22 +169,25 @@ def _tell(path: Path, findings: list[Finding], with_places: bool) -> None:
     console.print()
     console.print(table)
     console.print()
-    for line in _places(path) if with_places else ():
+    for line in _places(path, trackers) if with_places else ():
         console.print(Text(line), soft_wrap=True)
 
 
-def _places(path: Path) -> Iterator[str]:
+def _places(path: Path, trackers: list[str]) -> Iterator[str]:
     root = _exp_root(path)
+    names = {"root": _short(root), "url": shlex.quote(str(root))}
     logs = next(iter(sorted(root.glob("logs/*/node-*.log"))), root / "logs").parent
     node = logs / f"node-{safe_name(host())}.log"
     yield f"each rank's files    {_short(logs)}/rank-*/"
     yield f"all ranks in one     {_short(node)}"
-    yield f"event files          {_short(root / 'tensorboard')}/"
+    for tracker in trackers:
+        yield f"{TRACKERS[tracker].title:<20} {TRACKERS[tracker].files.format(**names)}"
     yield f"agent and torchrun   {_short(path / 'agent.log')}, {_short(path / 'training.log')}"
     yield ""
     yield f"rankside tail --level WARNING {_short(root)}"
     yield f"tail -F {_short(node)}"
-    yield f"tensorboard --logdir {_short(root / 'tensorboard')}"
+    for tracker in trackers:
+        yield TRACKERS[tracker].command.format(**names)
 
 
 def _short(path: str | Path) -> str:

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
 
 from rankside_agent.commands import fail
+from rankside_agent.tail.escape import escape
+
+_LONGEST = 300  # characters of a remark or an error; all of it is in --json
+_LONGEST_STATE = 10
+# Of a reader, in the order of the columns; log files have no points and refuse nothing
+_COUNTS = ("written", "points", "behind", "dropped", "refused", "failures")
 
 
 def status(
@@ -18,6 +25,7 @@ def status(
 ) -> None:
     """Show runs, ranks (pid, step, last seen), and how far log files and trackers are.
 
+    Of a tracker: points delivered, records behind, values it never takes, failed tries, its own remark.
     Exit status 1 where no agent answers.
 
     Example: rankside status --json
@@ -51,6 +59,7 @@ def _agent(agent: dict[str, Any]) -> Iterator[str]:
 
 def _show(run: dict[str, Any]) -> None:
     from rich.console import Console
+    from rich.padding import Padding
     from rich.table import Table
     from rich.text import Text
 
@@ -68,8 +77,34 @@ def _show(run: dict[str, Any]) -> None:
         cells = (label, rank["pid"], rank["state"], step, seen, rank["received"], rank["dropped"], spool)
         ranks.add_row(*(Text(str(cell)) for cell in cells))
     console.print(ranks)
-    readers = Table("reader", "state", "received", "written", "behind", "dropped", "last error", box=None)
+    readers = Table("reader", "state", *_COUNTS, box=None)
     for reader in run["readers"]:
-        names = ("reader", "state", "received", "written", "behind", "dropped", "last_error")
-        readers.add_row(*(Text(str(reader[name])) for name in names))
+        state = reader["state"] if len(reader["state"]) <= _LONGEST_STATE else reader["state"].split()[0]
+        cells = (reader["reader"], state, *(reader.get(name, "") for name in _COUNTS))
+        readers.add_row(*(Text(str(cell)) for cell in cells))
     console.print(readers)
+    for reader in run["readers"]:
+        for text in _words(reader, time.time()):
+            console.print(Padding(Text(_harmless(f"{reader['reader']}: {text}")), (0, 0, 0, 1)))
+
+
+def _words(reader: dict[str, Any], now: float) -> Iterator[str]:
+    """What is to be said of a log file's writer or a sink, besides numbers."""
+    if len(reader["state"]) > _LONGEST_STATE:
+        yield str(reader["state"])
+    if reader.get("unusable"):
+        yield f"cannot be used: {reader['unusable']}"
+    if reader.get("remark"):
+        yield str(reader["remark"])
+    if reader.get("process_error") or (reader.get("exit") and not reader.get("pid")):
+        why = reader.get("process_error") or f"exit status {reader['exit']}"
+        yield f"its process ended ({why}) and was started {reader['starts']} times"
+    if reader.get("next_try"):
+        yield f"next try in {max(0.0, reader['next_try'] - now):.0f} s: {reader['last_error']}"
+    elif reader["last_error"]:
+        yield f"last error: {reader['last_error']}"
+
+
+def _harmless(text: str) -> str:
+    plain = escape(text)
+    return plain if len(plain) <= _LONGEST else f"{plain[:_LONGEST]}... (the rest: --json)"

@@ -1,7 +1,7 @@
 """Hold what rankside wrote against what the ranks say they logged: every line and every scalar, each once.
 
 Separate from the command, so that tests can prove that it fails when something is missing. It reads the files
-as a stranger would, with a pattern and TensorBoard's own reader, and shares no code with what wrote them.
+as a stranger would, with a pattern and the trackers' own readers, and shares no code with what wrote them.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import NamedTuple, TypeVar
 
 from rankside.identity import host, safe_name
 from rankside_agent.demo.account import Account, Point
+from rankside_agent.demo.trackers import TRACKERS, reader
 
 LEVEL_FILES = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 LOSS = "lm loss"
@@ -50,7 +51,12 @@ def records_before(exp_root: Path) -> dict[Path, int]:
     return {path: len(records(path)) for path in files if not _STAMP.search(path.name)}
 
 
-def check(accounts: Sequence[Account], world_size: int, before: Mapping[Path, int]) -> list[Finding]:
+def check(
+    accounts: Sequence[Account],
+    world_size: int,
+    before: Mapping[Path, int],
+    trackers: Sequence[str] = ("tensorboard",),
+) -> list[Finding]:
     """Every finding, in the order in which they are shown."""
     absent = sorted(set(range(world_size)) - {account.rank for account in accounts})
     if absent:
@@ -58,7 +64,8 @@ def check(accounts: Sequence[Account], world_size: int, before: Mapping[Path, in
         return [Finding("accounts of the ranks", str(world_size), str(len(accounts)), f"none of rank {who}")]
     root = Path(accounts[0].exp_root)
     findings = [_level_files(account, root, before) for account in accounts]
-    return [*findings, _node_log(accounts, root, before), *_scalars(accounts[-1], root)]
+    findings.append(_node_log(accounts, root, before))
+    return [*findings, *(found for name in trackers for found in _scalars(accounts[-1], root, name))]
 
 
 def records(path: Path) -> list[Record]:
@@ -135,32 +142,24 @@ def _shown(item: Hashable) -> str:
     return repr(item.text) if isinstance(item, Record) else repr(item)
 
 
-def _scalars(account: Account, root: Path) -> list[Finding]:
-    """What TensorBoard shows against the numbers of the last rank, whose they are; and that the loss fell."""
-    shown = read_scalars(root / "tensorboard")
-    findings = [_scalar(tag, points, shown.get(tag, [])) for tag, points in account.points.items()]
-    return [*findings, _falling(shown.get(LOSS, []))]
+def _scalars(account: Account, root: Path, name: str) -> list[Finding]:
+    """What a tracker shows against the numbers of the last rank, whose they are; and that the loss fell."""
+    title = TRACKERS[name].title
+    last = max((point.step for points in account.points.values() for point in points), default=0)
+    try:
+        shown = reader(name)(root, last)
+    except Exception as error:  # noqa: BLE001  foreign code on foreign files: all of its kinds mean the same
+        return [Finding(f"{title}: its files", "", "", f"cannot be read: {type(error).__name__}: {error}")]
+    findings = [_scalar(title, tag, points, shown.get(tag, [])) for tag, points in account.points.items()]
+    return [*findings, _falling(title, shown.get(LOSS, []))]
 
 
-def read_scalars(folder: Path) -> dict[str, list[Point]]:
-    """Every scalar in the event files of a folder, as TensorBoard would draw it."""
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    if not folder.is_dir():
-        return {}
-    everything = {"scalars": 0}  # the reader's default thins them out
-    reader = EventAccumulator(str(folder), size_guidance=everything)
-    reader.Reload()
-    tags = reader.Tags()["scalars"]
-    return {tag: [Point(event.step, event.value) for event in reader.Scalars(tag)] for tag in tags}
-
-
-def _scalar(tag: str, wanted: Sequence[Point], held: Sequence[Point]) -> Finding:
-    problem = _difference("TensorBoard", [point.step for point in wanted], [point.step for point in held])
+def _scalar(title: str, tag: str, wanted: Sequence[Point], held: Sequence[Point]) -> Finding:
+    problem = _difference(title, [point.step for point in wanted], [point.step for point in held])
     wrong = [said.step for said, shown in zip(wanted, held, strict=False) if not _same(said, shown)]
     if wrong and not problem:
-        problem = f"TensorBoard has {len(wrong)} other values, first at step {wrong[0]}"
-    return Finding(f"TensorBoard: {tag}", str(len(wanted)), str(len(held)), problem)
+        problem = f"{title} has {len(wrong)} other values, first at step {wrong[0]}"
+    return Finding(f"{title}: {tag}", str(len(wanted)), str(len(held)), problem)
 
 
 def _same(said: Point, shown: Point) -> bool:
@@ -168,11 +167,11 @@ def _same(said: Point, shown: Point) -> bool:
     return nan or math.isclose(said.value, shown.value, rel_tol=_CLOSE)
 
 
-def _falling(points: Sequence[Point]) -> Finding:
+def _falling(title: str, points: Sequence[Point]) -> Finding:
     """Means of the first and last tenth: one step's loss is noisy."""
     if not points:
-        return Finding(f"TensorBoard: {LOSS} falls", "yes", "no points", "there is nothing to fall")
+        return Finding(f"{title}: {LOSS} falls", "yes", "no points", "there is nothing to fall")
     tenth = max(1, len(points) // 10)
     first, last = (sum(value for _, value in part) / tenth for part in (points[:tenth], points[-tenth:]))
     problem = "" if last < first else "it does not fall"
-    return Finding(f"TensorBoard: {LOSS} falls", "yes", f"{first:.2f} to {last:.2f}", problem)
+    return Finding(f"{title}: {LOSS} falls", "yes", f"{first:.2f} to {last:.2f}", problem)

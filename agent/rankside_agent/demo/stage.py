@@ -19,8 +19,11 @@ from types import TracebackType
 
 import psutil
 
-# Names that would point our own agent, or our ranks, at somebody else's.
-_FOREIGN = ("RANKSIDE_", "PRIMUS_", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_")
+# Names that would point our own agent, our ranks or our trackers at somebody else's.
+_FOREIGN = (
+    *("RANKSIDE_", "PRIMUS_", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_"),
+    *("WANDB_", "MLFLOW_", "DATABRICKS_"),
+)
 _LASTING = ("agent", "tail")  # what nothing but we may end
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _LONGEST_SOCKET = 100  # bytes; the system's limit is 107
@@ -79,6 +82,7 @@ class Stage:
             "RANKSIDE_ENDPOINT": self.endpoint,
             "RANKSIDE_STATE_DIR": str(self.state),
             "RANKSIDE_SPOOL_DIR": str(self.short / "spool"),
+            "WANDB_MODE": "offline",  # even where the user has logged in
             "TMPDIR": str(self.short),  # torchrun leaves folders behind
             "OMP_NUM_THREADS": "1",  # torchrun would set it, with ten lines of warning
         }

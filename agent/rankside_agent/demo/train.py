@@ -44,8 +44,11 @@ def main() -> None:
         workspace=args.workspace,
         rank=RANK,
         world_size=WORLD_SIZE,
-        disable_tensorboard=False,
         log_throughput=True,
+        log_timers_to_tensorboard=True,
+        disable_tensorboard="tensorboard" not in args.trackers,
+        disable_mlflow="mlflow" not in args.trackers,
+        disable_wandb="wandb" not in args.trackers,
     ) as mon:
         mon.capture_logging()
         mon.params(vars(args))
@@ -61,6 +64,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=800)
     parser.add_argument("--exp-name", default="demo")
     parser.add_argument("--workspace", default="work")
+    parser.add_argument(
+        "--trackers", nargs="*", default=["tensorboard"], choices=["tensorboard", "mlflow", "wandb"]
+    )
     parser.add_argument("--batch-size", type=int, default=8, help="texts a rank and step")
     parser.add_argument("--length", type=int, default=64, help="characters a text")
     parser.add_argument("--width", type=int, default=64)

@@ -17,8 +17,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from rankside import wire
 from rankside_agent import files
-from rankside_agent.journal import Reader
+from rankside_agent.journal import Entry, EntryType, Reader
 from rankside_agent.sinks import cursor_path, load
 from rankside_agent.sinks.base import Counts, GoBack, Outcome, Run, Sink
 from rankside_agent.sinks.cursor import Cursor, Mark
@@ -36,8 +37,9 @@ FIRST_DELAY, LONGEST_DELAY = 1.0, 60.0
 class Forwarder:
     """Moves a run's points to one sink. Nothing but `__init__` raises.
 
-    `everything`: also of attempts whose parameters do not ask for this tracker. `make` and `jitter` are seams
-    for tests: how the sink's class is found, and a number from 0 to 1.
+    `everything`: also of attempts whose parameters do not ask for this tracker. `unseen`: nobody watches the
+    run any more, so that ranks without an end were killed. `make` and `jitter` are seams for tests: how the
+    sink's class is found, and a number from 0 to 1.
     """
 
     def __init__(
@@ -47,6 +49,7 @@ class Forwarder:
         make: Callable[[str], type[Sink]] = load,
         jitter: Callable[[], float] = random.random,
         everything: bool = False,
+        unseen: bool = False,
     ) -> None:
         """Raises ValueError where run.json does not say what the run is."""
         self.run = _run(run_dir)
@@ -58,6 +61,7 @@ class Forwarder:
         self._run_json = run_dir / "run.json"
         self._make = make
         self._everything = everything
+        self._unseen = unseen
         self._jitter = jitter
         self._sink: Sink | None = None
         self._reader: Reader | None = None
@@ -72,7 +76,8 @@ class Forwarder:
         self._trouble: tuple[type[Exception], int | None] | None = None  # what was told of last
         self._saved_at = float("-inf")
         self._unsaved = False
-        self._hurried = False
+        self._hurried = self._complete = False
+        self._all_ended = False  # whether ranks whose end nobody saw were taken for ended
 
     @property
     def provisional(self) -> bool:
@@ -92,9 +97,13 @@ class Forwarder:
             return self._failed(error)
         return self._pause(moved)
 
+    def complete(self) -> None:
+        """No more points will come: the end is told as soon as all before it is delivered."""
+        self._complete = True
+
     def hurry(self) -> None:
-        """There is little time left: flush in every round, and try again soon."""
-        self._hurried = True
+        """No more points will come, and little time is left: flush in every round, and try again soon."""
+        self._hurried = self._complete = True
         self._next_try = float("-inf")
 
     def close(self, state: str) -> None:
@@ -112,13 +121,25 @@ class Forwarder:
             for point in points.of(entry):
                 sink.write(point)
             self._unflushed += len(entry.payload)
+        if not entries and self._unseen and not (points.settled or self._all_ended):
+            self._end_all(sink, reader, points)
         if self._unflushed and (self._unflushed >= FLUSH_BYTES or self._until_flush() <= 0):
             self._checkpoint(sink, reader)
         if not entries and not self._unflushed:
-            if self._hurried and not sink.provisional:
+            if self._complete and not sink.provisional:
                 self._finish(sink)
             self.drained = True
         return bool(entries)
+
+    def _end_all(self, sink: Sink, reader: Reader, points: Translator) -> None:
+        """What waits for the next word of ranks that are gone would wait for ever."""
+        self._all_ended = True
+        payload = wire.pack({"status": "killed"})
+        for channel, known in sorted(reader.state.channels.items()):
+            if known.ended is None:
+                for point in points.of(Entry(EntryType.END, channel, payload, reader.position, known.info)):
+                    sink.write(point)
+        self._unflushed += len(payload)
 
     def _opened(self) -> tuple[Sink, Reader, Translator]:
         if self._sink is None or self._reader is None or self._points is None:
@@ -130,6 +151,7 @@ class Forwarder:
             self._points = Translator(self._counts, wanted, mark.speaker)
             self._sink = sink_class(self.run, mark.private, self._counts)
             self._unflushed = self._lost = 0
+            self._all_ended = False
             self.cursor.state, self.cursor.next_try = self._running(), None
             self._note_remark()
             self._save()
@@ -170,7 +192,7 @@ class Forwarder:
 
     def _finish(self, sink: Sink) -> None:
         """Tell the tracker how it ended, once, if it has: an agent that died does not end a run."""
-        outcome = _outcome(self._run_json)
+        outcome = _outcome(self._run_json, self._unseen)
         told = f"{outcome.attempt} {outcome.status} {self.cursor.mark.read}" if outcome else ""
         if outcome is None or self.cursor.finished == told:
             return
@@ -273,15 +295,25 @@ def _run(run_dir: Path) -> Run:
     )
 
 
-def _outcome(path: Path) -> Outcome | None:
-    """How the run ended, by run.json; None while it goes on, or where nobody has seen its end."""
+def _outcome(path: Path, unseen: bool = False) -> Outcome | None:
+    """How the run ended, by run.json; None while it goes on. Where its end is `unseen`, it was killed."""
     found = files.read_json(path)
     try:
-        newest: Mapping[str, Any] = found["attempts"][-1]
+        attempts = [_gone(each, found) if unseen else each for each in found["attempts"]]
+        newest: Mapping[str, Any] = attempts[-1]
         if newest["ended"] is None:
             return None
-        statuses = {int(each["n"]): str(each["status"]) for each in found["attempts"]}
-        roots = tuple(dict.fromkeys(str(each["log_root"]) for each in found["attempts"]))
+        statuses = {int(each["n"]): str(each["status"]) for each in attempts}
+        roots = tuple(dict.fromkeys(str(each["log_root"]) for each in attempts))
         return Outcome(str(newest["status"]), int(newest["n"]), float(newest["ended"]), roots, statuses)
     except (KeyError, IndexError, TypeError, ValueError):
         return None
+
+
+def _gone(attempt: Mapping[str, Any], facts: Mapping[str, Any]) -> Mapping[str, Any]:
+    """An attempt without an end as one that was killed when run.json was written last."""
+    return (
+        attempt
+        if attempt["ended"] is not None
+        else {**attempt, "ended": facts["updated"], "status": "killed"}
+    )

@@ -2,8 +2,8 @@
 
 Separate because this is all about others: agents that start together, replies that were lost, people who
 delete things. MLflow creates a run anew for each request, so ours carries a tag by which it is found again:
-it is looked for before one is created, and again after. Where two were created, all who look choose the same
-one, the oldest that holds something, and the others are deleted while they are empty.
+it is looked for before one is created, and again after. Who has chosen one claims it with a tag and looks once
+more; so where several were created, all choose the same one, and the others are deleted while they are empty.
 
 A run or an experiment that was deleted while the training goes on is restored, with a word in the log: its
 points have nowhere else to go. One that is gone for good is made anew, and holds what comes from then on.
@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 
 IDENTITY = "rankside.run"
 CREATED = "rankside.created"
+CLAIMED = "rankside.claimed"
 DUPLICATE = "rankside.duplicate_of"
 SETTLE_SECONDS = 0.3  # until others who looked before our run was there have created theirs
 _LONGEST_NAME = 250
@@ -107,13 +108,16 @@ class TrackerRun:
             runs = self._search(experiment)
         if not runs:
             raise Missing("the run just created cannot be found")
+        while CLAIMED not in runs[0].data.tags:
+            self._claim(runs[0].info.run_id)
+            runs = self._search(experiment)
         self._others(runs, runs[0].info.run_id)
         return runs[0]
 
     def _search(self, experiment: str) -> list[Any]:
         """All runs that are ours, the one to take first."""
         found = self.tracker.call("search_runs", [experiment], f"tags.`{IDENTITY}` = '{self.identity}'")
-        return sorted(found, key=_age)
+        return sorted(found, key=_order)
 
     def _create(self, experiment: str, source: Source) -> None:
         tags = {IDENTITY: self.identity, CREATED: f"{time.time():.6f}", "mlflow.user": source.user}
@@ -124,6 +128,14 @@ class TrackerRun:
             tags=tags,
             run_name=run_name(source),
         )
+
+    def _claim(self, run_id: str) -> None:
+        """Say that this is the one, for those who come later, or whose own was late."""
+        try:
+            self.tracker.call("set_tag", run_id, CLAIMED, f"{time.time():.6f}")
+        except Refused as error:
+            log.info("%s", error)  # another took another, and has deleted this one
+        time.sleep(SETTLE_SECONDS)
 
     def _others(self, runs: list[Any], chosen: str) -> None:
         for run in runs:
@@ -175,6 +187,7 @@ def _plain(name: str) -> str:
     return name.encode("utf-8", "backslashreplace").decode()[:_LONGEST_NAME]
 
 
-def _age(run: Any) -> tuple[bool, str, str]:
+def _order(run: Any) -> tuple[bool, str, str, str]:
+    """Of several the one with points, else the one that was claimed first, else the oldest."""
     tags: Mapping[str, str] = run.data.tags
-    return not run.data.metrics, tags.get(CREATED, ""), run.info.run_id
+    return not run.data.metrics, tags.get(CLAIMED, "unclaimed"), tags.get(CREATED, ""), run.info.run_id

@@ -41,12 +41,9 @@ def main(arguments: list[str]) -> int:
         return WRONG_USE
     name, run_dir = arguments[0], Path(arguments[1])
     try:
-        lock = _lock(run_dir / "sinks" / f"{name}.lock", LOCK_SECONDS)
-        if lock is None:
+        if hold(run_dir, name, LOCK_SECONDS) is None:
             log.warning("another process of %s has had this run for %.0f s", name, LOCK_SECONDS)
             return BUSY
-        for torn in (run_dir / "sinks").glob(f".{name}.json.*.new"):  # of a process killed in mid-write
-            torn.unlink(missing_ok=True)
         return serve(Forwarder(run_dir, name), Stdin())
     except (OSError, ValueError) as error:
         log.error("%s: %s", run_dir, error)  # noqa: TRY400  the place says it; a traceback adds nothing
@@ -82,6 +79,15 @@ def serve(forwarder: Forwarder, stdin: Stdin, patience: float = DRAIN_SECONDS) -
         time.sleep(wait)
     forwarder.close("offline" if forwarder.provisional else "waiting")
     return UNDELIVERED
+
+
+def hold(run_dir: Path, name: str, seconds: float) -> int | None:
+    """Be the only process of this sink and run, from now on; None where another one is. Raises OSError."""
+    lock = _lock(run_dir / "sinks" / f"{name}.lock", seconds)
+    if lock is not None:
+        for torn in (run_dir / "sinks").glob(f".{name}.json.*.new"):  # of a process killed in mid-write
+            torn.unlink(missing_ok=True)
+    return lock
 
 
 def _lock(path: Path, seconds: float) -> int | None:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import http.client
 import json
+import math
 import os
+import re
 import socket
 import sqlite3
 import subprocess
@@ -19,6 +21,7 @@ import urllib.request
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import cached_property
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -215,7 +218,8 @@ class MLflowReader:
         self.identity = identity
 
     def refresh(self) -> MLflowReader:
-        """Nothing is kept here."""
+        """Forget what is known."""
+        self.__dict__.pop("again", None)
         return self
 
     def runs(self) -> list[Any]:
@@ -240,20 +244,24 @@ class MLflowReader:
 
     def scalars(self, tag: str) -> list[tuple[int, float]]:
         """(step, value), each step once where it was trained once; what is doubled is shown."""
-        rows = self.rows(tag)
-        if not rows:
-            return []
-        tags = self.run.data.tags
-        again = [int(tags[key]) for key in tags if key.endswith(".first_step") and ".attempt_1." not in key]
         kept: list[tuple[int, float]] = []
-        for step, _, value in rows:
-            if kept and kept[-1][0] == step and any(step >= first for first in again):
+        for step, _, value in self.rows(tag):
+            if kept and kept[-1][0] == step and step >= self.again:
                 kept.pop()
             kept.append((step, value))
         return kept
 
+    @cached_property
+    def again(self) -> float:
+        """The first step that a later attempt has trained again."""
+        tags = self.run.data.tags
+        firsts = [key for key in tags if key.endswith(".first_step") and ".attempt_1." not in key]
+        return min((int(tags[key]) for key in firsts), default=math.inf)
+
     def legal(self, tag: str) -> str:
         """The metric's name in MLflow, as the tags tell it."""
+        if re.fullmatch(r"[a-z0-9 _/-]+", tag):
+            return tag
         tags = self.run.data.tags
         prefix = "rankside.name."
         return next((k[len(prefix) :] for k, v in tags.items() if k.startswith(prefix) and v == tag), tag)

@@ -87,7 +87,7 @@ def test_it_is_found_again_by_all_who_mean_it(make):
     assert make().id != make(identity=uuid.uuid4().hex).id
 
 
-def test_of_two_the_one_with_points_stays_or_the_older_one(make, tracked):
+def test_of_two_the_one_with_points_stays_or_the_one_claimed_first(make, tracked):
     client, one = tracked.reader.client, make()
     experiment = client.get_run(one.id).info.experiment_id
 
@@ -99,6 +99,7 @@ def test_of_two_the_one_with_points_stays_or_the_older_one(make, tracked):
     assert make().id == one.id
     assert client.get_run(younger).info.lifecycle_stage == "deleted"
     older = duplicate("0000000001.0")
+    client.set_tag(older, mlflow_run.CLAIMED, "0000000001.0")
     client.log_metric(one.id, "loss", 1.0)
     assert make().id == one.id
     assert client.get_run(older).info.lifecycle_stage == "deleted"

@@ -1,0 +1,1 @@
+"""A run forwarded by hand, later or elsewhere: what is forwarded, the processes, the show."""

@@ -1,0 +1,239 @@
+"""One run at the W&B server, through W&B's own client: opened, written, seen to have arrived, left.
+
+Separate because here every call may hang or lie. Each has a deadline in a thread of its own; `log` returns
+long before anything has arrived, so `confirm` asks the server; and to leave, the client's helper process is
+killed, which takes no time and loses nothing, as all that is not confirmed still lies in the journal.
+"""
+
+from __future__ import annotations
+
+import glob
+import logging
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from rankside_agent.sinks import wandb_server
+from rankside_agent.sinks.wandb_records import Identity, plain
+from rankside_agent.sinks.wandb_rows import STEP, Row
+from rankside_agent.sinks.wandb_server import Away, Held, Login
+
+if TYPE_CHECKING:
+    import wandb
+
+log = logging.getLogger(__name__)
+
+INIT_SECONDS = 20.0
+CONFIRM_SECONDS = 25.0  # since the server last took something
+LONGEST_CONFIRM = 45.0
+FINISH_SECONDS = 20.0
+LEAVE_SECONDS = 3.0
+FIRST_POLL, LONGEST_POLL = 0.7, 3.0
+_GONE = ("previously created and deleted", "409")
+
+_T = TypeVar("_T")
+
+
+class Gone(Exception):
+    """The run was deleted at the server, which will never take its id again."""
+
+
+class OnlineRun:
+    """A run that the server takes rows for. Everything raises Away when it does not."""
+
+    def __init__(self, login: Login, identity: Identity, work: Path) -> None:
+        """Opens it. `work` is a folder for W&B's own files, and is emptied. Raises Gone, too."""
+        self._login = login
+        self.identity = identity
+        self.held = wandb_server.held(login, identity.entity, identity.project, identity.id)
+        self.last = self.held.last  # the newest row that is on its way
+        self._version = (self.held.config.get("rankside") or {}).get("update")
+        self._uploads: dict[str, int] = {}
+        shutil.rmtree(work, ignore_errors=True)
+        work.mkdir(parents=True, exist_ok=True)
+        self._run = self._opened(work)
+
+    @property
+    def version(self) -> Any:
+        """Of the parameters that the server has, or is about to have."""
+        return self._version
+
+    @property
+    def url(self) -> str:
+        """For people."""
+        return str(self._run.url or "")
+
+    def send(self, rows: Iterable[Row]) -> None:
+        """Write rows; those that the server has are left out."""
+        try:
+            for row in rows:
+                if row.number > self.last:
+                    self._run.log(dict(row.values), step=row.number, commit=True)
+                    self.last = row.number
+        except Exception as error:  # W&B's client is foreign code
+            raise Away(f"W&B's client failed: {type(error).__name__}: {error}") from error
+
+    def configure(self, values: Mapping[str, Any], version: int) -> None:
+        """Write parameters."""
+        try:
+            self._run.config.update(plain(dict(values)), allow_val_change=True)
+        except Exception as error:  # as above
+            raise Away(f"W&B's client failed: {type(error).__name__}: {error}") from error
+        self._version = version
+
+    def save(self, path: Path, name: str) -> None:
+        """Upload a file."""
+        link = Path(self._run.dir).parent / "from" / name
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.unlink(missing_ok=True)
+        link.symlink_to(path)
+        base = str(Path(self._run.dir).parent / "from")
+        try:
+            self._run.save(glob.escape(str(link)), base_path=base, policy="now")
+        except Exception as error:  # as above
+            raise Away(f"W&B's client failed: {type(error).__name__}: {error}") from error
+        self._uploads[name] = path.stat().st_size
+
+    def confirm(self) -> None:
+        """Wait until the server has all rows and parameters; as long as it takes, while it takes some."""
+        began = moved = time.monotonic()
+        pause = FIRST_POLL
+        while not self._arrived():
+            if time.monotonic() - moved > CONFIRM_SECONDS or time.monotonic() - began > LONGEST_CONFIRM:
+                behind = self.last - self.held.last
+                raise Away(
+                    f"{self._login.base_url} has not taken {behind} rows yet, nor what belongs to them"
+                )
+            time.sleep(pause)
+            pause = min(pause * 1.5, LONGEST_POLL)
+            before, self.held = self.held, self._ask()
+            if self.held != before:
+                moved = time.monotonic()
+
+    def unsent(self) -> list[str]:
+        """Files that have not arrived so far."""
+        if self._uploads:
+            self.held = self._ask()
+        self._uploads = {n: size for n, size in self._uploads.items() if self.held.files.get(n) != size}
+        return list(self._uploads)
+
+    def finish(self, exit_code: int, status: str) -> None:
+        """Tell the server how it ended."""
+
+        def finish() -> None:
+            self._run.summary["rankside.status"] = status
+            self._run.finish(exit_code=exit_code)
+
+        bounded("finish", FINISH_SECONDS + 5, finish)
+
+    def _arrived(self) -> bool:
+        config = self.held.config.get("rankside") or {}
+        return self.held.last >= self.last and config.get("update") == self._version
+
+    def _ask(self) -> Held:
+        identity = self.identity
+        return wandb_server.held(self._login, str(self._run.entity or ""), identity.project, identity.id)
+
+    def _opened(self, work: Path) -> wandb.Run:
+        import wandb
+
+        identity = self.identity
+        settings = wandb.Settings(
+            api_key=self._login.key,
+            base_url=self._login.base_url,
+            console="off",
+            silent=True,
+            disable_code=True,
+            disable_git=True,
+            x_disable_stats=True,
+            x_disable_meta=True,
+            x_disable_machine_info=True,
+            x_save_requirements=False,
+            x_skip_transaction_log=True,  # the journal has all that the server does not have yet
+            x_file_stream_transmit_interval=1,  # a flush waits for it; below 1 it would be the default, 15
+            init_timeout=INIT_SECONDS,
+            finish_timeout=FINISH_SECONDS,
+        )
+
+        def init() -> wandb.Run:
+            run = wandb.init(
+                project=identity.project,
+                entity=identity.entity or None,
+                id=identity.id,
+                name=identity.name,
+                resume="allow",
+                mode="online",
+                dir=str(work),
+                reinit="create_new",
+                settings=settings,
+            )
+            run.define_metric(STEP)
+            run.define_metric("*", step_metric=STEP)
+            return run
+
+        try:
+            return bounded("init", INIT_SECONDS + 10, init)
+        except Away:
+            raise
+        except Exception as error:  # W&B's client is foreign code
+            text = f"{type(error).__name__}: {error}"
+            if any(each in text for each in _GONE):
+                raise Gone(text) from None
+            raise Away(f"W&B's client cannot open the run: {text}"[:500]) from None
+        finally:
+            os.environ.pop("WANDB_SERVICE", None)  # it would lead our children to our helper process
+
+
+def leave() -> None:
+    """Let go of W&B's client: its helper process is killed, all runs of this process with it."""
+    import sys
+
+    if "wandb" not in sys.modules:
+        return
+    import psutil
+    import wandb
+
+    for child in psutil.Process().children(recursive=True):
+        try:
+            if child.name().startswith("wandb-core"):
+                child.kill()
+        except psutil.Error as error:  # it may have gone just now
+            log.info("wandb-core: %s", error)
+
+    def teardown() -> None:
+        try:
+            wandb.teardown()
+        except (Exception, SystemExit) as error:  # noqa: BLE001  it complains of what was just killed
+            log.debug("teardown: %s", error)
+
+    try:
+        bounded("teardown", LEAVE_SECONDS, teardown)
+    except Away as error:
+        log.warning("%s", error)
+
+
+def bounded(what: str, seconds: float, call: Callable[[], _T]) -> _T:
+    """The call's result; Away when it takes longer. It then stays behind in its thread."""
+    done: list[_T] = []
+    failed: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            done.append(call())
+        except BaseException as error:  # noqa: BLE001  raised again by who waits
+            failed.append(error)
+
+    thread = threading.Thread(target=work, name=f"rankside-wandb-{what}", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if done:
+        return done[0]
+    if failed:
+        if isinstance(failed[0], Exception):
+            raise failed[0]
+        raise Away(f"W&B's client gave up in {what}: {failed[0]!r}")
+    raise Away(f"W&B's client did not return from {what} within {seconds:.0f} s")

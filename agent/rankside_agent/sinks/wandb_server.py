@@ -1,0 +1,133 @@
+"""What the W&B server has of a run, asked in so many words.
+
+Separate from W&B's own client, which says only that it has taken a row, never that the server has it. The
+question is the one that client asks when it resumes a run, with a deadline and without its retries.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rankside_agent.sinks import tracker_environ
+from rankside_agent.sinks.wandb_rows import STEP
+
+log = logging.getLogger(__name__)
+
+CONNECT_SECONDS, ANSWER_SECONDS = 4.0, 8.0
+
+_LOGIN = ("WANDB_API_KEY", "WANDB_BASE_URL")
+_RUN = """query RanksideRun($entity: String, $project: String, $name: String!) {
+  model(name: $project, entityName: $entity) {
+    bucket(name: $name, missingOk: true) { id historyLineCount historyTail config
+      files(first: 1000) { edges { node { name sizeBytes } } } } } }"""
+_ALIVE = "query RanksideAlive { viewer { id entity } }"
+
+
+class Away(Exception):
+    """The server does not answer, or not as it should."""
+
+
+class NotAllowed(Away):
+    """The server does not know the key."""
+
+
+class Held(NamedTuple):
+    """A run at the server. `last` is -1 where it has no rows, or is not there at all."""
+
+    last: int = -1
+    ours: bool = True  # whether the newest row is of our making
+    config: Mapping[str, Any] = {}
+    files: Mapping[str, int] = {}
+
+
+class Login(NamedTuple):
+    """Where to, and with what."""
+
+    base_url: str
+    key: str
+
+
+def login(run_dir: Path) -> Login | None:
+    """From the environment, or as `wandb login` has left it; None where nobody has logged in.
+
+    The agent may know a newer environment than the one this process began with: keys are replaced.
+    """
+    fresh = tracker_environ.load(run_dir)
+    os.environ.update({name: fresh[name] for name in _LOGIN if fresh.get(name)})
+    base_url = os.environ.get("WANDB_BASE_URL") or _configured()
+    key = os.environ.get("WANDB_API_KEY") or _netrc(base_url)
+    return Login(base_url.rstrip("/"), key) if key else None
+
+
+def alive(login: Login) -> None:
+    """Raises Away where it is not."""
+    _ask(login, _ALIVE, {})
+
+
+def held(login: Login, entity: str, project: str, run_id: str) -> Held:
+    """What the server has of a run. Raises Away."""
+    asked = {"entity": entity or None, "project": project, "name": run_id}
+    model = _ask(login, _RUN, asked).get("model") or {}
+    bucket = model.get("bucket")
+    if not bucket:
+        return Held()
+    try:
+        return _held(bucket)
+    except (AttributeError, KeyError, IndexError, TypeError, ValueError) as error:
+        raise Away(f"{login.base_url} answers in a way nobody understands: {error!r}") from None
+
+
+def _held(bucket: Mapping[str, Any]) -> Held:
+    tail = json.loads(bucket.get("historyTail") or "[]")
+    row = (json.loads(tail[-1]) if isinstance(tail[-1], str) else tail[-1]) if tail else {}
+    lines = int(bucket.get("historyLineCount") or 0)
+    config = json.loads(bucket.get("config") or "{}")
+    edges = (bucket.get("files") or {}).get("edges") or []
+    return Held(
+        int(row.get("_step", lines - 1)),
+        not row or STEP in row,
+        {name: each.get("value") for name, each in config.items() if isinstance(each, dict)},
+        {str(edge["node"]["name"]): int(edge["node"].get("sizeBytes") or 0) for edge in edges},
+    )
+
+
+def _ask(login: Login, query: str, variables: Mapping[str, Any]) -> Mapping[str, Any]:
+    import requests  # comes with wandb, and knows proxies and certificates the way its users expect
+
+    timeouts = (CONNECT_SECONDS, ANSWER_SECONDS)
+    body = {"query": query, "variables": dict(variables)}
+    try:
+        with requests.post(
+            f"{login.base_url}/graphql", json=body, auth=("api", login.key), timeout=timeouts
+        ) as reply:
+            status, answer = reply.status_code, reply.json() if reply.ok else {}
+    except (requests.RequestException, ValueError) as error:
+        raise Away(f"{login.base_url} does not answer: {type(error).__name__}: {error}"[:300]) from None
+    if status in (401, 403):
+        raise NotAllowed(f"{login.base_url} does not accept the API key ({status})")
+    if status != 200:
+        raise Away(f"{login.base_url} answers {status}")
+    if answer.get("errors"):
+        raise Away(f"{login.base_url} answers {answer['errors']}"[:300])
+    return answer.get("data") or {}
+
+
+def _configured() -> str:
+    import wandb
+
+    return str(wandb.setup().settings.base_url)
+
+
+def _netrc(base_url: str) -> str:
+    try:
+        from wandb.sdk.lib.wbauth import read_netrc_auth
+
+        return read_netrc_auth(host=base_url) or ""
+    except Exception as error:  # noqa: BLE001  W&B's inner parts, and a user's file
+        log.warning("cannot look for a login of W&B: %s", error)
+        return ""

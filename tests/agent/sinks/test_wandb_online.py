@@ -1,0 +1,304 @@
+"""A W&B server that is there, away, slow or strange: the rows that it has in the end are all and each once."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import threading
+import time
+
+import pytest
+from wandb_double import Tracked, sync
+
+from rankside.wire import Kind
+from rankside_agent.sinks import wandb, wandb_run, wandb_track
+
+pytest_plugins = ["wandb_double"]
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    """Deadlines of seconds, and a patience of its own for each test."""
+    monkeypatch.setattr(wandb_run, "INIT_SECONDS", 6.0)
+    monkeypatch.setattr(wandb_run, "CONFIRM_SECONDS", 8.0)
+    monkeypatch.setattr(wandb_run, "FINISH_SECONDS", 4.0)
+    monkeypatch.setattr(wandb_track, "FIRST_WAIT", 0.5)
+    monkeypatch.setattr(wandb, "_PATIENCE", wandb_track.Patience())
+
+
+def test_rows_are_at_the_server_when_the_position_is_stored(online):
+    channel = online.run.open(exp_name="first try", team="our", user="me")
+    online.run.add(channel, (Kind.PARAMS, ({"lr": 0.1},)))
+    online.log(channel, range(50))
+    forwarder = online.forwarder()
+    online.round_until(forwarder, lambda: forwarder.cursor.mark.counts.delivered == 51)
+    assert online.steps() == list(range(50))
+    assert online.double.only().values()["lr"] == 0.1
+    online.log(channel, range(50, 60))
+    online.deliver(forwarder)
+    assert online.steps() == list(range(60))
+    assert online.double.only().facts["displayName"] == "first try"
+    assert not forwarder.cursor.remark
+    assert not list((online.run.exp_root / "wandb").glob("*run-*"))
+
+
+def test_a_new_attempt_continues_the_run_and_its_end_is_told(online):
+    for attempt, steps in ((1, range(1, 213)), (2, range(201, 261))):
+        channel = online.run.open(attempt=attempt)
+        online.log(channel, steps)
+        online.run.add(channel, (Kind.PARAMS, ({"world": attempt},)))
+        online.ended("killed" if attempt == 1 else "finished", attempt)
+        online.deliver()
+        run = online.double.only()
+        assert run.exit_code == (255 if attempt == 1 else 0)
+    assert online.steps() == [*range(1, 213), *range(201, 261)]
+    assert [row["_step"] for row in online.rows] == list(range(272))
+    assert (run.values()["world"], run.values()["attempt_2.world"]) == (2, 2)
+    assert run.summary()["rankside.status"] == "finished"
+    assert run.values()["rankside"]["status"] == "finished"
+
+
+def test_another_node_goes_on_behind_the_first_ones_rows(online, make_run, double):
+    online.log(online.run.open(), range(5))
+    online.deliver()
+    elsewhere = Tracked(make_run(), double)
+    shutil.copy(online.run.path / "run.json", elsewhere.run.path)  # the same experiment
+    elsewhere.log(elsewhere.run.open(attempt=2), range(3, 8))
+    elsewhere.deliver()
+    assert elsewhere.steps() == [*range(5), *range(3, 8)]
+
+
+def test_an_artifact_is_uploaded_before_the_end_is_told(online):
+    channel = online.run.open()
+    trace = online.run.exp_root / "logs" / "trace [1].json"
+    trace.parent.mkdir(parents=True)
+    trace.write_text("{}")
+    online.run.add(channel, (Kind.ARTIFACT, (str(trace),)))
+    online.ended()
+    online.deliver()
+    assert online.double.only().uploaded["artifacts/logs/trace [1].json"] == b"{}"
+
+
+def test_a_server_that_is_absent_at_the_start_gets_everything_later(online):
+    online.double.stop()
+    channel = online.run.open()
+    online.log(channel, range(20))
+    forwarder = online.forwarder()
+    online.round_until(forwarder, lambda: forwarder.cursor.mark.counts.delivered == 20)
+    assert forwarder.provisional
+    assert "wandb sync" in forwarder.cursor.remark
+    assert len(online.reader.rows()) == 20
+    online.double.start()
+    online.log(channel, range(20, 30))
+    online.round_until(forwarder, lambda: not forwarder.provisional and forwarder.cursor.mark.read == 30)
+    online.ended()
+    online.deliver(forwarder)
+    assert online.steps() == list(range(30))
+    assert not online.reader.files()
+
+
+def test_what_the_user_synced_meanwhile_is_not_sent_again(online):
+    online.double.stop()
+    channel = online.run.open()
+    online.log(channel, range(20))
+    forwarder = online.forwarder()
+    online.round_until(forwarder, lambda: forwarder.provisional)
+    forwarder.close("waiting")
+    online.double.start()
+    sync(online.double, online.reader.files()[0].parent)
+    assert online.steps() == list(range(20))
+    online.log(channel, range(20, 25))
+    online.deliver()
+    assert online.steps() == list(range(25))
+
+
+def test_rows_of_a_time_without_a_key_are_brought_there_when_there_is_one(online, monkeypatch):
+    key = os.environ["WANDB_API_KEY"]
+    monkeypatch.delenv("WANDB_API_KEY")
+    online.log(online.run.open(attempt=1), range(20))
+    online.run.add(1, (Kind.PARAMS, ({"lr": 0.1},)))
+    online.ended("failed")
+    assert not online.deliver().provisional
+    monkeypatch.setenv("WANDB_API_KEY", key)
+    online.log(online.run.open(attempt=2), range(15, 25))
+    online.deliver()
+    assert online.steps() == [*range(20), *range(15, 25)]
+    assert online.double.only().values()["lr"] == 0.1
+    assert not online.reader.files()
+
+
+@pytest.mark.parametrize("fault", [429, 500, 503, "hang", "drop"])
+@pytest.mark.parametrize("place", ["stream", "graphql"])
+def test_trouble_in_mid_run_costs_time_and_no_rows(online, fault, place):
+    channel = online.run.open()
+    online.log(channel, range(10))
+    forwarder = online.forwarder()
+    online.round_until(forwarder, lambda: forwarder.cursor.mark.counts.delivered == 10)
+    begun = len(online.double.asked)
+
+    def trouble(what):
+        mine = [asked for asked in online.double.asked[begun:] if asked.startswith(place)]
+        return fault if what.startswith(place) and len(mine) <= 3 else None
+
+    online.double.fault = trouble
+    online.log(channel, range(10, 30))
+    online.round_until(forwarder, lambda: forwarder.cursor.mark.counts.delivered == 30)
+    online.round_until(forwarder, lambda: not forwarder.provisional)
+    online.deliver(forwarder)
+    assert online.steps() == list(range(30))
+
+
+def test_a_server_lost_in_mid_run_is_waited_for_on_the_disk(online):
+    channel = online.run.open()
+    online.log(channel, range(10))
+    forwarder = online.forwarder()
+    online.round_until(forwarder, lambda: forwarder.cursor.mark.counts.delivered == 10)
+    online.double.stop()
+    online.log(channel, range(10, 30))
+    online.round_until(forwarder, lambda: forwarder.provisional)
+    assert [record["item"]["_step"] for record in online.reader.records("history")] == list(range(10, 30))
+    online.double.start()
+    online.log(channel, range(30, 35))
+    online.round_until(forwarder, lambda: not forwarder.provisional)
+    online.deliver(forwarder)
+    assert online.steps() == list(range(35))
+
+
+def test_a_run_that_ends_while_the_server_is_away_is_not_done(online):
+    online.double.stop()
+    online.log(online.run.open(), range(5))
+    online.ended()
+    forwarder = online.forwarder()
+    forwarder.hurry()
+    online.round_until(forwarder, lambda: forwarder.drained)
+    assert forwarder.provisional
+    assert not forwarder.cursor.finished
+    forwarder.close("offline")
+    online.double.start()
+    online.deliver()
+    assert online.steps() == list(range(5))
+    assert online.double.only().exit_code == 0
+
+
+@pytest.mark.parametrize("way", ["hang", "refuse", "no such project"])
+def test_an_init_that_does_not_come_about_is_bounded_and_then_offline(online, way):
+    if way == "refuse":
+        online.double.fault = lambda what: 500 if "UpsertBucket" in what else None
+    else:
+        online.double.fault = lambda what: ("hang" if way == "hang" else 404) if "graphql" in what else None
+    online.log(online.run.open(), range(5))
+    forwarder = online.forwarder()
+    online.round_until(forwarder, lambda: forwarder.cursor.mark.counts.delivered == 5, patience=40.0)
+    assert forwarder.provisional
+    assert len(online.reader.rows()) == 5
+    forwarder.close("offline")
+
+
+def test_a_run_that_was_deleted_goes_on_under_another_id(online, caplog):
+    channel = online.run.open()
+    online.log(channel, range(5))
+    online.deliver()
+    (first,) = online.double.runs
+    del online.double.runs[first]
+    online.double.deleted.add(first)
+    online.log(channel, range(5, 10))
+    online.deliver()
+    assert list(online.double.runs) == [f"{first}-r2"]
+    assert f"the run is {first}-r2 now" in caplog.text
+    assert online.steps() == list(range(5, 10))
+    online.log(channel, range(10, 12))
+    online.deliver()
+    assert online.steps() == list(range(5, 12))
+
+
+def test_ids_that_are_all_deleted_are_tried_a_few_times(online, monkeypatch):
+    monkeypatch.setattr(wandb_track, "MOST_IDS", 3)
+    online.double.deleted.update(f"{online.forwarder().run.key}{end}" for end in ("", "-r2", "-r3", "-r4", "-r5"))
+    online.log(online.run.open(), range(5))
+    forwarder = online.forwarder()
+    online.round_until(forwarder, lambda: forwarder.cursor.mark.counts.delivered == 5)
+    assert forwarder.provisional
+    assert "ids" in forwarder.cursor.remark
+    forwarder.close("offline")
+
+
+def test_a_key_that_is_not_accepted_is_read_again(online):
+    online.double.keys = {"f" * 40}
+    channel = online.run.open()
+    online.log(channel, range(5))
+    forwarder = online.forwarder()
+    online.round_until(forwarder, lambda: forwarder.cursor.mark.counts.delivered == 5)
+    assert "does not accept the API key" in forwarder.cursor.remark
+    (online.run.path / "sinks" / "environ.json").write_text(json.dumps({"WANDB_API_KEY": "f" * 40}))
+    online.log(channel, [5])
+    online.round_until(forwarder, lambda: not forwarder.provisional and forwarder.cursor.mark.read == 6)
+    online.deliver(forwarder)
+    assert online.steps() == list(range(6))
+
+
+def test_a_finish_that_never_ends_is_bounded(online):
+    online.log(online.run.open(), range(5))
+    forwarder = online.forwarder()
+    online.round_until(forwarder, lambda: forwarder.cursor.mark.counts.delivered == 5)
+    online.double.fault = lambda what: "hang" if what.startswith("stream") else None
+    online.ended()
+    forwarder.hurry()
+    online.round_until(forwarder, lambda: forwarder.cursor.failures or forwarder.cursor.finished, patience=40.0)
+    online.double.fault = lambda _what: None
+    online.deliver(forwarder)
+    assert online.steps() == list(range(5))
+    assert online.double.only().exit_code == 0
+
+
+def test_many_calls_a_second(online):
+    channel = online.run.open()
+    for step in range(500):
+        for name in range(10):
+            online.run.metrics(channel, step, **{f"name {name}": 1.0})
+    online.deliver()
+    rows = online.rows
+    assert sum(len([n for n in row if n.startswith("name")]) for row in rows) == 5000
+    assert len(rows) <= 510  # a flush may end a row before its step is over
+
+
+def test_nothing_of_ours_is_left_running_or_in_the_environment(online):
+    import psutil
+
+    online.log(online.run.open(), range(5))
+    online.deliver()
+    assert "WANDB_SERVICE" not in os.environ
+    assert not [c for c in psutil.Process().children(recursive=True) if c.name().startswith("wandb-core")]
+
+
+def test_somebody_elses_rows_in_the_run_push_ours_back(online):
+    channel = online.run.open()
+    online.log(channel, range(5))
+    online.deliver()
+    run = online.double.only()
+    run.lines["wandb-history.jsonl"][5] = json.dumps({"_step": 5, "note": "by hand"})
+    online.log(channel, range(5, 8))
+    online.deliver()
+    assert online.steps() == list(range(8))
+    assert [row["_step"] for row in online.rows] == list(range(9))
+
+
+def test_a_helper_that_is_stopped_does_not_hold_up_the_end(online):
+    import signal
+
+    import psutil
+
+    online.log(online.run.open(), range(5))
+    forwarder = online.forwarder()
+    online.round_until(forwarder, lambda: forwarder.cursor.mark.counts.delivered == 5)
+    (core,) = [c for c in psutil.Process().children(recursive=True) if c.name().startswith("wandb-core")]
+    core.send_signal(signal.SIGSTOP)
+    ended = threading.Event()
+
+    def close():
+        forwarder.close("waiting")
+        ended.set()
+
+    threading.Thread(target=close, daemon=True).start()
+    assert ended.wait(20)
+    assert time.monotonic()
