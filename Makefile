@@ -8,6 +8,7 @@ PIP_FLAGS ?=
 BIN = $(VENV)/bin
 INSTALL = $(BIN)/pip install --quiet --constraint constraints.txt $(PIP_FLAGS)
 CHAOS ?= short
+PARALLEL ?= --numprocesses 2 --dist loadfile
 
 .PHONY: demo test lint check chaos bench clean
 
@@ -15,7 +16,7 @@ demo: $(VENV)/.demo
 	$(BIN)/rankside demo
 
 test: $(VENV)/.test
-	$(BIN)/pytest -m "not chaos and not bench"
+	$(BIN)/pytest $(PARALLEL) -m "not chaos and not bench"
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .
@@ -26,7 +27,7 @@ check: lint test
 
 # The long form runs for hours: make chaos CHAOS=long
 chaos: $(VENV)/.test
-	RANKSIDE_CHAOS=$(CHAOS) $(BIN)/pytest -m chaos --timeout 900
+	RANKSIDE_CHAOS=$(CHAOS) $(BIN)/pytest $(PARALLEL) -m chaos --timeout 900
 
 bench: $(VENV)/.test
 	$(BIN)/python tests/bench/run.py --json bench.json

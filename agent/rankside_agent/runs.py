@@ -103,13 +103,13 @@ class Run:
             "last": first - 1,
         }
         index = self._next_index
+        channel = Channel(index, hello, attempt, first - 1)
+        self.facts["key"] = claim.key or self.facts.get("key", "")
+        self._note_attempt(channel, info["log_root"])  # first: a known channel is not looked at again
         self.points.open_channel(index, info)
         self.logs.open_channel(index, {**info, "launch": {}})  # log files have no use for it
         self._next_index += 1
-        channel = Channel(index, hello, attempt, first - 1)
         self.channels[hello.channel] = channel
-        self.facts["key"] = claim.key or self.facts.get("key", "")
-        self._note_attempt(channel, info["log_root"])
         self.writer.wake()
         return channel
 

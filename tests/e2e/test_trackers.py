@@ -6,13 +6,12 @@ import json
 import os
 import random
 import signal
-import subprocess
-import sys
 
 import pytest
 from mlflow_server import MLflowReader
+from wandb_double import WandbReader
 
-pytest_plugins = ["mlflow_server"]
+pytest_plugins = ["mlflow_server", "wandb_double"]
 
 MLFLOW = "disable_mlflow=False"
 ALL = "disable_mlflow=False, disable_tensorboard=False, disable_wandb=False, wandb_project='p'"
@@ -57,8 +56,7 @@ def test_the_last_rank_is_shown_by_every_tracker_and_its_variables_reach_the_sin
     assert len(mlflow().scalars("mfu(%)")) == 100
     assert mlflow().run.info.status == "FINISHED"
     assert _event_file_scalars(node) == expected
-    rows = _offline_rows(node)
-    assert [(row["train_step"], row["lm loss"]) for row in rows if "lm loss" in row] == expected
+    assert WandbReader(node.exp).scalars("lm loss") == expected
 
 
 def _event_file_scalars(node):
@@ -66,24 +64,6 @@ def _event_file_scalars(node):
 
     shown = EventAccumulator(str(node.exp / "tensorboard"), size_guidance={"scalars": 0}).Reload()
     return [(event.step, event.value) for event in shown.Scalars("lm loss")]
-
-
-def _offline_rows(node):
-    """By wandb's own reader."""
-    rows = []
-    for path in sorted((node.exp / "wandb").glob("offline-run-*/*.wandb")):
-        shown = subprocess.run(
-            ["wandb", "leet", "inspect", "--json", str(path)], capture_output=True, text=True
-        )
-        for line in shown.stdout.splitlines():
-            rows += _history(json.loads(line))
-    return rows
-
-
-def _history(record):
-    items = record.get("history", {}).get("item", [])
-    row = {item.get("key") or ".".join(item["nested_key"]): json.loads(item["value_json"]) for item in items}
-    return [row] if row else []
 
 
 ENDS = {
@@ -184,6 +164,5 @@ def test_an_agent_killed_again_and_again_loses_and_doubles_no_point(node, mlflow
     expected = [(step, float(step)) for step in range(1, 2001)]
     assert mlflow().scalars("lm loss") == expected
     assert _event_file_scalars(node) == expected
-    rows = [(row["train_step"], row["lm loss"]) for row in _offline_rows(node) if "lm loss" in row]
-    assert rows == expected
+    assert WandbReader(node.exp).scalars("lm loss") == expected
     assert mlflow().run.info.status == "FINISHED"

@@ -23,7 +23,6 @@ from rankside_agent.sinks.supervisor import SILENCE, environment
 
 _PATIENCE = 5.0  # seconds to end when asked: a call of the tracker's may be under way
 _LAST_WORDS = 1  # lines of its log; the last one of a traceback tells most
-OURS = "RANKSIDE_REPLAY"  # names of the caller's own tracker variables, which go before the training's
 
 
 class Child:
@@ -130,7 +129,7 @@ class Child:
 
 def _environment(told: Mapping[str, str], ours: Mapping[str, str]) -> dict[str, str]:
     names = sorted(name for name in ours if is_of_tracker(name))
-    return {**environment({**told, **ours}), OURS: ",".join(names)}
+    return {**environment({**told, **ours}), tracker_environ.CALLERS: ",".join(names)}
 
 
 def end(children: Iterable[Child]) -> None:

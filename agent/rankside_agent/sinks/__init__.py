@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 SINKS = {
     "mlflow": "rankside_agent.sinks.mlflow:MLflow",
     "tensorboard": "rankside_agent.sinks.tensorboard:TensorBoard",
+    "wandb": "rankside_agent.sinks.wandb:Wandb",
 }
 
 

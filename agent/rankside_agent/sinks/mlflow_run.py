@@ -2,8 +2,8 @@
 
 Separate because this is all about others: agents that start together, replies that were lost, people who
 delete things. MLflow creates a run anew for each request, so ours carries a tag by which it is found again:
-it is looked for before one is created, and again after. Who has chosen one claims it with a tag and looks once
-more; so where several were created, all choose the same one, and the others are deleted while they are empty.
+it is looked for before one is created, and again after. Who has chosen one claims it with a tag and looks
+again; so where several were created all choose the same one, and the others are deleted while they are empty.
 
 A run or an experiment that was deleted while the training goes on is restored, with a word in the log: its
 points have nowhere else to go. One that is gone for good is made anew, and holds what comes from then on.

@@ -16,6 +16,8 @@ from rankside.launch import is_of_tracker
 from rankside.secrets import safe_environ
 from rankside_agent import files
 
+CALLERS = "RANKSIDE_REPLAY"  # the names of variables, in the process of a replay
+
 
 def path(run_dir: Path) -> Path:
     """Of the file: {"NAME": "value"}, mode 0600."""
@@ -23,9 +25,11 @@ def path(run_dir: Path) -> Path:
 
 
 def load(run_dir: Path) -> dict[str, str]:
-    """What the trainings of this run have said; empty where they have said nothing."""
+    """What the trainings of this run have said; in a replay, what its user has said goes before."""
     found = files.read_json(path(run_dir))
-    return _ours(found) if isinstance(found, dict) else {}
+    callers = os.environ.get(CALLERS, "").split(",")
+    told = _ours(found) if isinstance(found, dict) else {}
+    return {name: value for name, value in told.items() if name not in callers}
 
 
 def store(run_dir: Path, environ: Mapping[str, str]) -> None:

@@ -29,7 +29,7 @@ _SEEDS = [zlib.crc32(bytes([kind])) for kind in range(5)]
 
 def frame(data: bytes, at: int) -> bytes:
     """A record as it stands at the place `at` of a file."""
-    parts: list[bytes] = []
+    parts: list[bytes | memoryview] = []
     view, first = memoryview(data), True
     while first or view:
         room = _BLOCK - at % _BLOCK

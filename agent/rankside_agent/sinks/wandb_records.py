@@ -45,7 +45,7 @@ def renamed(data: bytes, identity: Identity) -> bytes:
     record = _parsed(data)
     if record.WhichOneof("record_type") == "run":
         record.run.run_id, record.run.display_name = identity.id, identity.name
-    return record.SerializeToString()
+    return _packed(record)
 
 
 def history(row: Row, runtime: float) -> bytes:
@@ -57,7 +57,7 @@ def history(row: Row, runtime: float) -> bytes:
         item.nested_key.append(name)
         item.value_json = json.dumps(value)
     record.history.step.num = row.number
-    return record.SerializeToString()
+    return _packed(record)
 
 
 def config(values: Mapping[str, Any]) -> bytes:
@@ -67,7 +67,7 @@ def config(values: Mapping[str, Any]) -> bytes:
     for name, value in values.items():
         item = record.config.update.add()
         item.key, item.value_json = name, json.dumps(plain(value))
-    return record.SerializeToString()
+    return _packed(record)
 
 
 def summary(values: Mapping[str, Any]) -> bytes:
@@ -78,21 +78,21 @@ def summary(values: Mapping[str, Any]) -> bytes:
         item = record.summary.update.add()
         item.nested_key.append(name)
         item.value_json = json.dumps(value)
-    return record.SerializeToString()
+    return _packed(record)
 
 
 def file(path: str) -> bytes:
     """A file below the run's `files`, to be uploaded."""
     record = _record()
     record.files.files.add().path = path
-    return record.SerializeToString()
+    return _packed(record)
 
 
 def end(exit_code: int) -> bytes:
     """The run is over."""
     record = _record()
     record.exit.exit_code = exit_code
-    return record.SerializeToString()
+    return _packed(record)
 
 
 class Found(NamedTuple):
@@ -107,7 +107,7 @@ def read(data: bytes) -> Found:
     """A record of a file that is there. Raises ValueError."""
     try:
         record = _parsed(data)
-    except Exception as error:  # protobuf's DecodeError, whose place depends on its version
+    except Exception as error:  # noqa: BLE001  protobuf's DecodeError, whose place depends on its version
         raise ValueError(f"no record of W&B: {error}") from None
     kind = record.WhichOneof("record_type") or ""
     if kind == "history":
@@ -150,6 +150,11 @@ def _record() -> Record:
     return Record()
 
 
+def _packed(record: Record) -> bytes:
+    packed: bytes = record.SerializeToString()
+    return packed
+
+
 def _parsed(data: bytes) -> Record:
     record = _record()
     record.ParseFromString(data)
@@ -162,7 +167,7 @@ def _header() -> bytes:
     record = _record()
     record.header.version_info.producer = __version__
     record.header.version_info.min_consumer = "0.70.0"  # as W&B's own files say
-    return record.SerializeToString()
+    return _packed(record)
 
 
 def _run(identity: Identity, labels: Labels, started: float) -> bytes:
@@ -184,7 +189,7 @@ def _run(identity: Identity, labels: Labels, started: float) -> bytes:
     # Not `resume`: that would make `wandb sync` give the rows other numbers than ours
     item = run.config.update.add()
     item.key, item.value_json = "_wandb", "{}"
-    return record.SerializeToString()
+    return _packed(record)
 
 
 def _metrics() -> list[bytes]:

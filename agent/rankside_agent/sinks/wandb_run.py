@@ -11,6 +11,7 @@ import glob
 import logging
 import os
 import shutil
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -51,7 +52,7 @@ class OnlineRun:
         self.identity = identity
         self.held = wandb_server.held(login, identity.entity, identity.project, identity.id)
         self.last = self.held.last  # the newest row that is on its way
-        self._version = (self.held.config.get("rankside") or {}).get("update")
+        self._version = _version(self.held)
         self._uploads: dict[str, int] = {}
         shutil.rmtree(work, ignore_errors=True)
         work.mkdir(parents=True, exist_ok=True)
@@ -74,7 +75,7 @@ class OnlineRun:
                 if row.number > self.last:
                     self._run.log(dict(row.values), step=row.number, commit=True)
                     self.last = row.number
-        except Exception as error:  # W&B's client is foreign code
+        except Exception as error:
             raise Away(f"W&B's client failed: {type(error).__name__}: {error}") from error
 
     def configure(self, values: Mapping[str, Any], version: int) -> None:
@@ -99,19 +100,20 @@ class OnlineRun:
         self._uploads[name] = path.stat().st_size
 
     def confirm(self) -> None:
-        """Wait until the server has all rows and parameters; as long as it takes, while it takes some."""
+        """Wait until the server has all rows; as long as it takes, while it takes some.
+
+        Parameters are not waited for, as the client sends them only every 5 seconds: whoever opens the run
+        next compares their version.
+        """
         began = moved = time.monotonic()
         pause = FIRST_POLL
-        while not self._arrived():
+        while self.held.last < self.last:
             if time.monotonic() - moved > CONFIRM_SECONDS or time.monotonic() - began > LONGEST_CONFIRM:
-                behind = self.last - self.held.last
-                raise Away(
-                    f"{self._login.base_url} has not taken {behind} rows yet, nor what belongs to them"
-                )
+                raise Away(f"{self._login.base_url} has not taken {self.last - self.held.last} rows yet")
             time.sleep(pause)
             pause = min(pause * 1.5, LONGEST_POLL)
             before, self.held = self.held, self._ask()
-            if self.held != before:
+            if self.held.last != before.last:
                 moved = time.monotonic()
 
     def unsent(self) -> list[str]:
@@ -122,17 +124,19 @@ class OnlineRun:
         return list(self._uploads)
 
     def finish(self, exit_code: int, status: str) -> None:
-        """Tell the server how it ended."""
+        """Tell the server how it ended, and see that it has everything."""
 
         def finish() -> None:
             self._run.summary["rankside.status"] = status
             self._run.finish(exit_code=exit_code)
 
+        began = time.monotonic()
         bounded("finish", FINISH_SECONDS + 5, finish)
-
-    def _arrived(self) -> bool:
-        config = self.held.config.get("rankside") or {}
-        return self.held.last >= self.last and config.get("update") == self._version
+        if time.monotonic() - began >= FINISH_SECONDS:  # W&B's client only warns
+            raise Away(f"{self._login.base_url} did not take the run's end in time")
+        self.held = self._ask()
+        if self.held.last < self.last or _version(self.held) != self._version:
+            raise Away(f"{self._login.base_url} does not have all of the run's end yet")
 
     def _ask(self) -> Held:
         identity = self.identity
@@ -179,7 +183,7 @@ class OnlineRun:
             return bounded("init", INIT_SECONDS + 10, init)
         except Away:
             raise
-        except Exception as error:  # W&B's client is foreign code
+        except Exception as error:  # noqa: BLE001  W&B's client is foreign code
             text = f"{type(error).__name__}: {error}"
             if any(each in text for each in _GONE):
                 raise Gone(text) from None
@@ -190,13 +194,12 @@ class OnlineRun:
 
 def leave() -> None:
     """Let go of W&B's client: its helper process is killed, all runs of this process with it."""
-    import sys
-
     if "wandb" not in sys.modules:
         return
     import psutil
     import wandb
 
+    threading.excepthook = _quiet
     for child in psutil.Process().children(recursive=True):
         try:
             if child.name().startswith("wandb-core"):
@@ -214,6 +217,18 @@ def leave() -> None:
         bounded("teardown", LEAVE_SECONDS, teardown)
     except Away as error:
         log.warning("%s", error)
+
+
+def _quiet(failed: threading.ExceptHookArgs) -> None:
+    """The client's threads complain, too, seconds later, of the helper that was killed."""
+    if (failed.exc_type.__module__ or "").startswith("wandb."):
+        log.debug("%s: %s", failed.thread and failed.thread.name, failed.exc_value)
+    else:
+        threading.__excepthook__(failed)
+
+
+def _version(held: Held) -> Any:
+    return (held.config.get("rankside") or {}).get("update")
 
 
 def bounded(what: str, seconds: float, call: Callable[[], _T]) -> _T:

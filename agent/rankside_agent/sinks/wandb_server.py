@@ -100,7 +100,7 @@ def _ask(login: Login, query: str, variables: Mapping[str, Any]) -> Mapping[str,
     import requests  # comes with wandb, and knows proxies and certificates the way its users expect
 
     timeouts = (CONNECT_SECONDS, ANSWER_SECONDS)
-    body = {"query": query, "variables": dict(variables)}
+    body: Any = {"query": query, "variables": dict(variables)}
     try:
         with requests.post(
             f"{login.base_url}/graphql", json=body, auth=("api", login.key), timeout=timeouts

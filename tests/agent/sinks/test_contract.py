@@ -11,15 +11,16 @@ import subprocess
 
 import pytest
 from mlflow_server import MLflowReader
+from wandb_double import WandbReader
 
 from rankside.wire import Kind
 from rankside_agent.sinks import SINKS
 
-pytest_plugins = ["mlflow_server"]
+pytest_plugins = ["mlflow_server", "wandb_double"]
 
 KILLS = 20 if os.environ.get("RANKSIDE_CHAOS") == "long" else 6
 QUICK = {"tensorboard"}  # those whose process starts in no time
-ON_DISK = {"tensorboard"}  # those that write below exp_root
+ON_DISK = {"tensorboard", "wandb"}  # those that write below exp_root
 # How a loss of 1, NaN, infinity, minus infinity and 2 is shown, and how many are refused then; MLflow would
 # make 1.797e308 of an infinity
 ODD_NUMBERS = {"mlflow": ("[1.0, nan, 2.0]", 2)}
@@ -41,7 +42,13 @@ def server(request):
     return lambda run: MLflowReader(uri, run.key)
 
 
-READERS = {"tensorboard": board, "mlflow": server}
+def offline(request):
+    """Of the files that W&B writes without a key."""
+    request.getfixturevalue("monkeypatch").setenv("WANDB_MODE", "offline")
+    return lambda run: WandbReader(run.exp_root)
+
+
+READERS = {"tensorboard": board, "mlflow": server, "wandb": offline}
 
 
 @pytest.fixture
@@ -227,7 +234,7 @@ def test_numbers_that_are_none_arrive_as_they_are(run, read, name):
         run.metrics(channel, step, loss=value, other=1.0)
     run.metrics(channel, 5, loss="text", tensor={"?": "Tensor of shape [4]"}, other=1.0)
     run.drain(name)
-    values = [value for _, value in read(run).scalars("loss")]
+    values = [float(value) for _, value in read(run).scalars("loss")]
     shown, refused = ODD_NUMBERS.get(name, ("[1.0, nan, inf, -inf, 2.0]", 0))
     assert str(values) == shown
     assert len(read(run).scalars("other")) == 6

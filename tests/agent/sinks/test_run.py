@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from rankside_agent.sinks import load
+from rankside_agent.sinks import SINKS, load
 from rankside_agent.sinks import run as process
 from rankside_agent.sinks.forwarder import Forwarder
 
@@ -28,11 +28,11 @@ def test_wrong_use_is_told(arguments):
         [sys.executable, "-m", "rankside_agent.sinks.run", *arguments], capture_output=True, text=True
     )
     assert told.returncode == process.WRONG_USE
-    assert "{tensorboard} RUN_DIR" in told.stderr
+    assert f"{{{','.join(SINKS)}}} RUN_DIR" in told.stderr
 
 
 def test_an_unknown_sink_is_refused_with_the_choices():
-    with pytest.raises(ValueError, match="unknown kind 'wandbb'; known: tensorboard"):
+    with pytest.raises(ValueError, match="unknown kind 'wandbb'; known: mlflow, tensorboard, wandb"):
         load("wandbb")
 
 

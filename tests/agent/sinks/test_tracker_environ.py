@@ -56,3 +56,9 @@ def test_a_sinks_process_gets_them_over_the_agents_own(run, until):
     until(lambda: told.exists() and told.read_text().endswith("\n"))
     supervisor.kill()
     assert told.read_text().split() == [*TRAINING.values(), "/h"]
+
+
+def test_in_a_replay_its_users_variables_go_before_the_trainings(run, monkeypatch):
+    tracker_environ.store(run.path, TRAINING)
+    monkeypatch.setenv(tracker_environ.CALLERS, "MLFLOW_TRACKING_URI,HOME")
+    assert tracker_environ.load(run.path) == {"WANDB_API_KEY": TRAINING["WANDB_API_KEY"]}

@@ -1,4 +1,4 @@
-"""What a user of W&B finds of a run that was offline: in W&B's own reader, and on a server after `wandb sync`."""
+"""What a user of W&B finds of an offline run: in W&B's own reader, and on a server after `wandb sync`."""
 
 from __future__ import annotations
 
@@ -96,7 +96,9 @@ def test_numbers_that_are_none_and_names_that_wandb_would_eat(offline):
     channel = offline.run.open()
     names = ["", "_step", "_private", "train_step", "attempt", "a.b", "mfu(%)", "é", "lone \ud800", "a" * 500]
     offline.run.metrics(channel, 1, **{name: float(at) for at, name in enumerate(names)})
-    offline.run.metrics(channel, 2, loss=math.nan, inf=math.inf, minus=-math.inf, large=2.0**70, huge=2**60, exact=2**53)
+    offline.run.metrics(
+        channel, 2, loss=math.nan, inf=math.inf, minus=-math.inf, large=2.0**70, huge=2**60, exact=2**53
+    )
     offline.deliver()
     first, second = offline.reader.rows()
     shown = ["metrics/", "metrics/_step", "metrics/_private", "metrics/train_step", "metrics/attempt"]
@@ -243,7 +245,9 @@ def test_an_attempt_beside_a_living_one_is_a_run_of_its_own(offline):
         offline.run.metrics(second, step, loss=2.0)
     offline.deliver()
     assert offline.reader.scalars("loss") == [(step, 1.0) for step in range(5)]
-    assert WandbReader(offline.run.exp_root, "attempt-2").scalars("loss") == [(step, 2.0) for step in range(5)]
+    assert WandbReader(offline.run.exp_root, "attempt-2").scalars("loss") == [
+        (step, 2.0) for step in range(5)
+    ]
 
 
 @pytest.mark.parametrize("log_root", ["../../elsewhere", "/etc", "logs/attempt-2/../../..", "logs/attempt-x"])
@@ -333,7 +337,9 @@ def test_wandb_mode_offline_asks_no_server(online, monkeypatch):
 
 def test_a_row_of_20_000_values(offline, monkeypatch):
     monkeypatch.setattr(wandb_rows, "MOST_NAMES", 30_000)
-    offline.run.metrics(offline.run.open(), 1, **{f"name {number}": float(number) for number in range(20_000)})
+    offline.run.metrics(
+        offline.run.open(), 1, **{f"name {number}": float(number) for number in range(20_000)}
+    )
     offline.deliver()
     (row,) = offline.reader.rows()
     assert row["name 19999"] == 19999.0

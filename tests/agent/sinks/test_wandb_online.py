@@ -1,4 +1,4 @@
-"""A W&B server that is there, away, slow or strange: the rows that it has in the end are all and each once."""
+"""A W&B server that is there, away, slow or strange: in the end it has all rows, each once."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ pytest_plugins = ["wandb_double"]
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     """Deadlines of seconds, and a patience of its own for each test."""
-    monkeypatch.setattr(wandb_run, "INIT_SECONDS", 6.0)
-    monkeypatch.setattr(wandb_run, "CONFIRM_SECONDS", 8.0)
+    monkeypatch.setattr(wandb_run, "INIT_SECONDS", 4.0)
+    monkeypatch.setattr(wandb_run, "CONFIRM_SECONDS", 4.0)
     monkeypatch.setattr(wandb_run, "FINISH_SECONDS", 4.0)
     monkeypatch.setattr(wandb_track, "FIRST_WAIT", 0.5)
     monkeypatch.setattr(wandb, "_PATIENCE", wandb_track.Patience())
@@ -34,9 +34,10 @@ def test_rows_are_at_the_server_when_the_position_is_stored(online):
     forwarder = online.forwarder()
     online.round_until(forwarder, lambda: forwarder.cursor.mark.counts.delivered == 51)
     assert online.steps() == list(range(50))
-    assert online.double.only().values()["lr"] == 0.1
     online.log(channel, range(50, 60))
+    online.ended()
     online.deliver(forwarder)
+    assert online.double.only().values()["lr"] == 0.1
     assert online.steps() == list(range(60))
     assert online.double.only().facts["displayName"] == "first try"
     assert not forwarder.cursor.remark
@@ -122,6 +123,7 @@ def test_rows_of_a_time_without_a_key_are_brought_there_when_there_is_one(online
     assert not online.deliver().provisional
     monkeypatch.setenv("WANDB_API_KEY", key)
     online.log(online.run.open(attempt=2), range(15, 25))
+    online.ended("finished", attempt=2)
     online.deliver()
     assert online.steps() == [*range(20), *range(15, 25)]
     assert online.double.only().values()["lr"] == 0.1
@@ -144,8 +146,8 @@ def test_trouble_in_mid_run_costs_time_and_no_rows(online, fault, place):
     online.double.fault = trouble
     online.log(channel, range(10, 30))
     online.round_until(forwarder, lambda: forwarder.cursor.mark.counts.delivered == 30)
-    online.round_until(forwarder, lambda: not forwarder.provisional)
-    online.deliver(forwarder)
+    forwarder.close("waiting")
+    online.deliver()
     assert online.steps() == list(range(30))
 
 
@@ -165,7 +167,7 @@ def test_a_server_lost_in_mid_run_is_waited_for_on_the_disk(online):
     assert online.steps() == list(range(35))
 
 
-def test_a_run_that_ends_while_the_server_is_away_is_not_done(online):
+def test_a_run_that_ends_while_the_server_is_away_is_not_done(online, monkeypatch):
     online.double.stop()
     online.log(online.run.open(), range(5))
     online.ended()
@@ -176,6 +178,7 @@ def test_a_run_that_ends_while_the_server_is_away_is_not_done(online):
     assert not forwarder.cursor.finished
     forwarder.close("offline")
     online.double.start()
+    monkeypatch.setattr("rankside_agent.sinks.wandb._PATIENCE", wandb_track.Patience())  # another process
     online.deliver()
     assert online.steps() == list(range(5))
     assert online.double.only().exit_code == 0
@@ -214,7 +217,9 @@ def test_a_run_that_was_deleted_goes_on_under_another_id(online, caplog):
 
 def test_ids_that_are_all_deleted_are_tried_a_few_times(online, monkeypatch):
     monkeypatch.setattr(wandb_track, "MOST_IDS", 3)
-    online.double.deleted.update(f"{online.forwarder().run.key}{end}" for end in ("", "-r2", "-r3", "-r4", "-r5"))
+    online.double.deleted.update(
+        f"{online.forwarder().run.key}{end}" for end in ("", "-r2", "-r3", "-r4", "-r5")
+    )
     online.log(online.run.open(), range(5))
     forwarder = online.forwarder()
     online.round_until(forwarder, lambda: forwarder.cursor.mark.counts.delivered == 5)
@@ -244,7 +249,9 @@ def test_a_finish_that_never_ends_is_bounded(online):
     online.double.fault = lambda what: "hang" if what.startswith("stream") else None
     online.ended()
     forwarder.hurry()
-    online.round_until(forwarder, lambda: forwarder.cursor.failures or forwarder.cursor.finished, patience=40.0)
+    online.round_until(
+        forwarder, lambda: forwarder.cursor.failures or forwarder.cursor.finished, patience=40.0
+    )
     online.double.fault = lambda _what: None
     online.deliver(forwarder)
     assert online.steps() == list(range(5))

@@ -1,7 +1,8 @@
 """A W&B server on 127.0.0.1, as far as its client and `wandb sync` speak with it, and readers of both ends.
 
-A test module says `pytest_plugins = ["wandb_double"]`. The server keeps lines by their offset, as the real one does: what comes again at the same place is there once. Its
-faults are those that networks and servers have; `fault` says which requests meet them.
+A test module says `pytest_plugins = ["wandb_double"]`. The server keeps lines by their offset, as the
+real one does: what comes again at the same place is there once. Its faults are those that networks and
+servers have; `fault` says which requests meet them.
 """
 
 from __future__ import annotations
@@ -130,7 +131,7 @@ class _Request(BaseHTTPRequestHandler):
     server_double: WandbDouble
     protocol_version = "HTTP/1.1"
 
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+    def log_message(self, format: str, *args: Any) -> None:
         """Nothing."""
 
     def do_POST(self) -> None:
@@ -296,7 +297,11 @@ class WandbReader:
     def files(self) -> list[Path]:
         """Transaction logs that somebody is to sync, in the order in which they are synced."""
         found = sorted(self.folder.glob("offline-run-*/run-*.wandb"))
-        return [path for path in found if f"-{self.beside}." in path.name or not ("-attempt-" in path.name or self.beside)]
+        return [
+            path
+            for path in found
+            if f"-{self.beside}." in path.name or not ("-attempt-" in path.name or self.beside)
+        ]
 
     def records(self, kind: str) -> list[dict[str, Any]]:
         """Of one kind."""
@@ -324,7 +329,16 @@ def inspect(path: Path) -> list[dict[str, Any]]:
     """The records of a transaction log, as `wandb leet inspect --json` shows them."""
     from wandb.util import get_core_path  # the command without the second that its start takes
 
-    command = [get_core_path(), "leet", "inspect", "--no-observability", "--json", "--run-file", path, path.parent]
+    command = [
+        get_core_path(),
+        "leet",
+        "inspect",
+        "--no-observability",
+        "--json",
+        "--run-file",
+        path,
+        path.parent,
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
@@ -399,7 +413,9 @@ class Tracked:
         """As the agent writes it into run.json once the ranks have left."""
         path = self.run.path / "run.json"
         facts = json.loads(path.read_bytes())
-        attempts = [{"n": n, "status": status, "ended": 1.0, "log_root": "logs"} for n in range(1, attempt + 1)]
+        attempts = [
+            {"n": n, "status": status, "ended": 1.0, "log_root": "logs"} for n in range(1, attempt + 1)
+        ]
         path.write_text(json.dumps({**facts, "attempts": attempts}))
 
     def start(self) -> subprocess.Popen[bytes]:
@@ -426,9 +442,9 @@ def double() -> Iterator[WandbDouble]:
     made.stop()
 
 
-@pytest.fixture(autouse=True)
-def clean(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    """No login, no setting and no variable of the machine's owner; quick looks for the server."""
+@pytest.fixture
+def no_login(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """No login, no setting and no variable of the machine's owner."""
     for name in [name for name in os.environ if name.startswith("WANDB_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
@@ -440,13 +456,13 @@ def clean(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
 
 
 @pytest.fixture
-def offline(run: Any, double: WandbDouble) -> Tracked:
+def offline(run: Any, double: WandbDouble, no_login: None) -> Tracked:
     """A run without a key."""
     return Tracked(run, double)
 
 
 @pytest.fixture
-def online(run: Any, double: WandbDouble, monkeypatch: pytest.MonkeyPatch) -> Tracked:
+def online(run: Any, double: WandbDouble, no_login: None, monkeypatch: pytest.MonkeyPatch) -> Tracked:
     """A run with a server."""
     for name, value in double.environ().items():
         monkeypatch.setenv(name, value)
