@@ -279,6 +279,32 @@ def test_killed_between_any_two_appends_nothing_is_lost_or_doubled(
                     assert entry.info["module"] == ("pretrain" if seq < 4 else "sft")
 
 
+@pytest.mark.parametrize("victim", ["points", "logs"])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_killed_while_a_channel_is_opened_its_run_has_its_trackers_all_the_same(
+    house: House, hello: MakeHello, victim: str, when: str
+):
+    run, _ = house.open(hello(0, world_size=2))
+    journal = getattr(run, victim)
+    real = journal.open_channel
+
+    def dying(*args: Any) -> None:
+        if when == "after":
+            real(*args)
+        raise Killed
+
+    journal.open_channel = dying
+    last = hello(1, world_size=2, config={"disable_tensorboard": False})
+    with suppress(Killed):
+        house.open(last)
+    house.kill()
+    house.start()
+    run, channel = house.open(last)
+    assert run.facts["sinks"] == ["tensorboard"]
+    assert run.facts["attempts"][-1]["ranks"]["1"]["pid"] == last.pid
+    assert channel.attempt == 1
+
+
 def test_a_full_disk_refuses_the_batch_and_takes_it_when_there_is_room(
     house: House, hello: MakeHello, sealed: Sealed, monkeypatch: pytest.MonkeyPatch
 ):
