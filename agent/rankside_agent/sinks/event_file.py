@@ -8,11 +8,12 @@ a record behind, opens the file anew for each event, and imports TensorFlow wher
 
 from __future__ import annotations
 
-import errno
 import os
 import struct
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+
+from rankside_agent.sinks import durable
 
 MOST_BYTES = 1 << 20  # written at once, however many events may wait
 _LONGEST = 64 << 20  # bytes of one record; a length beyond is damage
@@ -104,14 +105,7 @@ class EventFile:
     def flush(self) -> None:
         """Bring all to the disk. Raises OSError, also when the file was deleted or replaced by others."""
         self.write()
-        try:
-            os.fdatasync(self._fd)  # file servers tell of a full disk or quota only here
-        except OSError as error:
-            if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # file systems that cannot do it at all
-                raise
-        mine, there = os.fstat(self._fd), os.stat(self.path)
-        if (mine.st_dev, mine.st_ino) != (there.st_dev, there.st_ino):
-            raise OSError(errno.ESTALE, "replaced beneath its writer", str(self.path))
+        durable.sync(self._fd, self.path)
 
     def close(self) -> None:
         """Let go of the file, without what waits."""

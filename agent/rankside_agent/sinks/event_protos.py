@@ -6,12 +6,13 @@ where it is installed, TensorFlow; the protocol buffers alone load in 30 ms.
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from tensorboard.compat.proto import event_pb2, summary_pb2, tensor_pb2, types_pb2
+
+from rankside_agent.sinks.flat import flat
 
 HEADER_RECORDS = 2
 _NEVER = 2**62  # a step that no event reaches
@@ -55,7 +56,7 @@ def _scalars(values: Mapping[str, float], step: int, time: float) -> bytes:
 
 def table(tag: str, values: Mapping[str, Any], step: int, time: float) -> bytes:
     """Names and values as a Markdown table, which TensorBoard's Text page shows."""
-    rows = [f"| {_cell(name)} | {_cell(value)} |" for name, value in _flat(values)]
+    rows = [f"| {_cell(name)} | {_cell(value)} |" for name, value in flat(values)]
     return text(tag, "\n".join(["| name | value |", "| --- | --- |", *rows]), step, time)
 
 
@@ -68,18 +69,6 @@ def text(tag: str, content: str, step: int, time: float) -> bytes:
     value.tensor.CopyFrom(tensor_pb2.TensorProto(dtype=types_pb2.DT_STRING, string_val=[_text(content)]))
     value.tensor.tensor_shape.SetInParent()  # without dimensions: one text, not a list of one
     return _packed(event)
-
-
-def _flat(values: Mapping[str, Any], above: str = "", depth: int = 8) -> Iterator[tuple[str, str]]:
-    """Nested names joined by dots; lists, and what lies deeper, as JSON."""
-    for name, value in values.items():
-        path = f"{above}{name}"
-        if isinstance(value, dict) and value and depth:
-            yield from _flat(value, f"{path}.", depth - 1)
-        elif isinstance(value, dict | list):
-            yield path, json.dumps(value, ensure_ascii=False, default=str)
-        else:
-            yield path, str(value)
 
 
 def _cell(content: str) -> str:

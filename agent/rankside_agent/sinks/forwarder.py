@@ -31,6 +31,7 @@ READ_BYTES = 256 << 10  # of the journal, a round: bounds memory and how late th
 FLUSH_BYTES = 4 << 20  # of the journal; a backlog is not one long transaction
 SHORTEST_IDLE, LONGEST_IDLE = 0.02, 0.5
 BEAT_SECONDS = 30.0  # the supervisor takes a longer silence than its limit for a hang
+UNSAVED_SECONDS = 1.0  # after which a cursor that could not be stored is tried again
 FIRST_DELAY, LONGEST_DELAY = 1.0, 60.0
 
 
@@ -249,7 +250,7 @@ class Forwarder:
         if moved:
             self._idle = SHORTEST_IDLE
             return 0.0
-        if time.monotonic() - self._saved_at > BEAT_SECONDS:
+        if time.monotonic() - self._saved_at > (UNSAVED_SECONDS if self._unsaved else BEAT_SECONDS):
             self._save()
         pause, self._idle = self._idle, min(self._idle * 2, LONGEST_IDLE)
         return min(pause, max(self._until_flush(), 0.0)) if self._unflushed else pause

@@ -7,13 +7,13 @@ old servers) with a mark, and whole in the artifact `params/attempt-{n}.json`, a
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from rankside_agent import files
+from rankside_agent.sinks.flat import flat
 from rankside_agent.sinks.mlflow_batches import Batches, Text, plain
 from rankside_agent.sinks.mlflow_run import TrackerRun
 from rankside_agent.sinks.points import Source
@@ -22,7 +22,6 @@ log = logging.getLogger(__name__)
 
 LIMITS = (6000, 500, 250)  # characters: of MLflow now, before 2.8, and before 1.28
 MOST = 20_000  # of an attempt; more are in the artifact only
-_DEPTH = 8
 
 
 class Parameters:
@@ -106,18 +105,6 @@ class Parameters:
             return None
         self._limit = shorter[0]
         return key, cut(whole[key], self._limit)
-
-
-def flat(values: Mapping[Any, Any], above: str = "", depth: int = _DEPTH) -> Iterator[tuple[str, str]]:
-    """Nested names joined by dots; lists, and what lies deeper, as JSON."""
-    for name, value in values.items():
-        path = f"{above}{name}"
-        if isinstance(value, dict) and value and depth:
-            yield from flat(value, f"{path}.", depth - 1)
-        elif isinstance(value, dict | list):
-            yield path, json.dumps(value, ensure_ascii=False, default=str)
-        else:
-            yield path, str(value)
 
 
 def cut(text: str, limit: int) -> str:

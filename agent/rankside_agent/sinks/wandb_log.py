@@ -11,13 +11,14 @@ is room again, loses what it holds when its process is killed, and begins anothe
 
 from __future__ import annotations
 
-import errno
 import os
 import struct
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
+
+from rankside_agent.sinks import durable
 
 HEADER = b":W&B" + struct.pack("<HB", 0xBEE1, 0)
 MOST_BYTES = 1 << 20  # written at once
@@ -123,14 +124,7 @@ class TransactionLog:
     def flush(self) -> None:
         """Bring all to the disk. Raises OSError, also when the file was deleted or replaced by others."""
         self.write()
-        try:
-            os.fdatasync(self._fd)  # file servers tell of a full disk or quota only here
-        except OSError as error:
-            if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # file systems that cannot do it at all
-                raise
-        mine, there = os.fstat(self._fd), os.stat(self.path)
-        if (mine.st_dev, mine.st_ino) != (there.st_dev, there.st_ino):
-            raise OSError(errno.ESTALE, "replaced beneath its writer", str(self.path))
+        durable.sync(self._fd, self.path)
 
     def close(self) -> None:
         """Let go of the file, without what waits."""
