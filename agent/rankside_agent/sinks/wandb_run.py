@@ -204,6 +204,7 @@ def leave() -> None:
         try:
             if child.name().startswith("wandb-core"):
                 child.kill()
+                child.wait(LEAVE_SECONDS)
         except psutil.Error as error:  # it may have gone just now
             log.info("wandb-core: %s", error)
 
