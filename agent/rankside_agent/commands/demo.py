@@ -64,7 +64,7 @@ def demo(
     if folder and not keep:
         fail("--no-keep uses a folder of its own and cannot go with --dir", 2)
     path = Path(folder or "rankside-demo").absolute() if keep else Path(tempfile.mkdtemp(prefix="rankside-"))
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # SIGINT is ignored in a script's background
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # a script's background ignores SIGINT
         signal.signal(number, _leave)
     try:
         findings = _perform(path, ranks, steps, chosen)
