@@ -26,8 +26,9 @@ from typing import Any
 from rankside_agent.sinks import wandb_names, wandb_run, wandb_server
 from rankside_agent.sinks.base import Counts, GoBack, Outcome, Run, Sink
 from rankside_agent.sinks.points import Point
+from rankside_agent.sinks.wandb_patience import Patience
 from rankside_agent.sinks.wandb_server import Away
-from rankside_agent.sinks.wandb_track import Patience, Track
+from rankside_agent.sinks.wandb_track import Track
 
 log = logging.getLogger(__name__)
 
@@ -103,8 +104,8 @@ class Wandb(Sink):
 
     def _look_for_server(self) -> None:
         """Go back to where the stand-in began, once the server is there again. Raises GoBack."""
-        if self._disabled or not self.provisional or not _PATIENCE.due:
-            return
+        if self._disabled or not self.provisional or not _PATIENCE.due or _PATIENCE.went_back:
+            return  # gone back once already, in vain: the run is opened at the next point
         login = wandb_server.login(self.run.folder)
         if login is None:
             return
@@ -114,6 +115,7 @@ class Wandb(Sink):
             log.info("%s", error)
             _PATIENCE.failed()
             return
+        _PATIENCE.went_back = True
         raise GoBack
 
 

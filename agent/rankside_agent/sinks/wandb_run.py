@@ -32,6 +32,7 @@ INIT_SECONDS = 20.0
 CONFIRM_SECONDS = 25.0  # since the server last took something
 LONGEST_CONFIRM = 45.0
 FINISH_SECONDS = 20.0
+END_SECONDS = 5.0  # until the server shows what it was told
 LEAVE_SECONDS = 3.0
 FIRST_POLL, LONGEST_POLL = 0.7, 3.0
 _GONE = ("previously created and deleted", "409")
@@ -120,7 +121,8 @@ class OnlineRun:
         """Files that have not arrived so far."""
         if self._uploads:
             self.held = self._ask()
-        self._uploads = {n: size for n, size in self._uploads.items() if self.held.files.get(n) != size}
+        there = self._uploads if self.held.files is None else self.held.files
+        self._uploads = {name: size for name, size in self._uploads.items() if there.get(name) != size}
         return list(self._uploads)
 
     def finish(self, exit_code: int, status: str) -> None:
@@ -130,13 +132,17 @@ class OnlineRun:
             self._run.summary["rankside.status"] = status
             self._run.finish(exit_code=exit_code)
 
-        began = time.monotonic()
         bounded("finish", FINISH_SECONDS + 5, finish)
-        if time.monotonic() - began >= FINISH_SECONDS:  # W&B's client only warns
-            raise Away(f"{self._login.base_url} did not take the run's end in time")
+        deadline = time.monotonic() + END_SECONDS
+        while not self._ended():
+            if time.monotonic() > deadline:
+                raise Away(f"{self._login.base_url} does not know of the run's end yet")
+            time.sleep(FIRST_POLL)
+
+    def _ended(self) -> bool:
         self.held = self._ask()
-        if self.held.last < self.last or _version(self.held) != self._version:
-            raise Away(f"{self._login.base_url} does not have all of the run's end yet")
+        arrived = self.held.last >= self.last and _version(self.held) == self._version
+        return arrived and self.held.state != "running"
 
     def _ask(self) -> Held:
         identity = self.identity

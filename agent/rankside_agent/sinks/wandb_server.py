@@ -21,15 +21,20 @@ log = logging.getLogger(__name__)
 CONNECT_SECONDS, ANSWER_SECONDS = 4.0, 8.0
 
 _LOGIN = ("WANDB_API_KEY", "WANDB_BASE_URL")
+# W&B's own client asks for the first four; servers that do not know the others answer with an error
+_ASKED = "id historyLineCount historyTail config"
+_MORE = "state files(first: 1000) { edges { node { name sizeBytes } } }"
 _RUN = """query RanksideRun($entity: String, $project: String, $name: String!) {
-  model(name: $project, entityName: $entity) {
-    bucket(name: $name, missingOk: true) { id historyLineCount historyTail config
-      files(first: 1000) { edges { node { name sizeBytes } } } } } }"""
+  model(name: $project, entityName: $entity) { bucket(name: $name, missingOk: true) { %s } } }"""
 _ALIVE = "query RanksideAlive { viewer { id entity } }"
 
 
 class Away(Exception):
     """The server does not answer, or not as it should."""
+
+
+class Refused(Away):
+    """The server has understood the question, and does not answer it."""
 
 
 class NotAllowed(Away):
@@ -42,7 +47,8 @@ class Held(NamedTuple):
     last: int = -1
     ours: bool = True  # whether the newest row is of our making
     config: Mapping[str, Any] = {}
-    files: Mapping[str, int] = {}
+    files: Mapping[str, int] | None = None  # their sizes, where the server tells
+    state: str = ""  # running, finished and others
 
 
 class Login(NamedTuple):
@@ -72,8 +78,11 @@ def alive(login: Login) -> None:
 def held(login: Login, entity: str, project: str, run_id: str) -> Held:
     """What the server has of a run. Raises Away."""
     asked = {"entity": entity or None, "project": project, "name": run_id}
-    model = _ask(login, _RUN, asked).get("model") or {}
-    bucket = model.get("bucket")
+    try:
+        answer = _ask(login, _RUN % f"{_ASKED} {_MORE}", asked)
+    except Refused:
+        answer = _ask(login, _RUN % _ASKED, asked)
+    bucket = (answer.get("model") or {}).get("bucket")
     if not bucket:
         return Held()
     try:
@@ -87,12 +96,15 @@ def _held(bucket: Mapping[str, Any]) -> Held:
     row = (json.loads(tail[-1]) if isinstance(tail[-1], str) else tail[-1]) if tail else {}
     lines = int(bucket.get("historyLineCount") or 0)
     config = json.loads(bucket.get("config") or "{}")
-    edges = (bucket.get("files") or {}).get("edges") or []
+    files = bucket.get("files")
     return Held(
         int(row.get("_step", lines - 1)),
         not row or STEP in row,
         {name: each.get("value") for name, each in config.items() if isinstance(each, dict)},
-        {str(edge["node"]["name"]): int(edge["node"].get("sizeBytes") or 0) for edge in edges},
+        {str(each["node"]["name"]): int(each["node"]["sizeBytes"] or 0) for each in files["edges"]}
+        if files
+        else None,
+        str(bucket.get("state") or ""),
     )
 
 
@@ -110,10 +122,10 @@ def _ask(login: Login, query: str, variables: Mapping[str, Any]) -> Mapping[str,
         raise Away(f"{login.base_url} does not answer: {type(error).__name__}: {error}"[:300]) from None
     if status in (401, 403):
         raise NotAllowed(f"{login.base_url} does not accept the API key ({status})")
+    if status == 400 or answer.get("errors"):
+        raise Refused(f"{login.base_url} answers {answer.get('errors', status)}"[:300])
     if status != 200:
         raise Away(f"{login.base_url} answers {status}")
-    if answer.get("errors"):
-        raise Away(f"{login.base_url} answers {answer['errors']}"[:300])
     return answer.get("data") or {}
 
 

@@ -7,7 +7,6 @@ decided where rows go, what the other side already has, and what it lacks.
 from __future__ import annotations
 
 import logging
-import random
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -20,6 +19,7 @@ from rankside_agent.sinks.points import Notice, Params, Point, Source
 from rankside_agent.sinks.wandb_folder import LocalRun
 from rankside_agent.sinks.wandb_known import Known
 from rankside_agent.sinks.wandb_ledger import Ledger
+from rankside_agent.sinks.wandb_patience import Patience
 from rankside_agent.sinks.wandb_records import Identity
 from rankside_agent.sinks.wandb_rows import Row, Rows
 from rankside_agent.sinks.wandb_run import Gone, OnlineRun
@@ -27,37 +27,14 @@ from rankside_agent.sinks.wandb_server import Away
 
 log = logging.getLogger(__name__)
 
-FIRST_WAIT, LONGEST_WAIT = 5.0, 300.0  # seconds between two looks for a server
 MOST_WAITING = 1000  # rows, until they are handed on
 FILL_SECONDS = 15.0  # of rows from the disk at a time: no call may take a minute
 MOST_UPLOADS = 200
 LARGEST_UPLOAD = 2 << 30
 UPLOAD_SECONDS = 600.0  # for what is left at the end
 MOST_IDS = 9
+MOST_ENDS = 4
 _EXIT_CODES = {"finished": 0, "killed": 255}
-
-
-class Patience:
-    """When to look for the server again; one for a process."""
-
-    def __init__(self) -> None:
-        self._next, self._delay = 0.0, FIRST_WAIT
-
-    @property
-    def due(self) -> bool:
-        """Whether it is time."""
-        return time.monotonic() >= self._next
-
-    def failed(self) -> None:
-        """Not yet."""
-        self._next = time.monotonic() + self._delay * (
-            0.75 + 0.5 * random.random()
-        )  # nodes must not come in step
-        self._delay = min(self._delay * 2, LONGEST_WAIT)
-
-    def succeeded(self) -> None:
-        """The server is there."""
-        self._next, self._delay = 0.0, FIRST_WAIT
 
 
 class Track:
@@ -180,7 +157,8 @@ class Track:
             identity = wandb_names.identity(source, self._run.key)
         self._identity = identity = identity._replace(id=self._ledger.id or identity.id)
         self._base.mkdir(parents=True, exist_ok=True)
-        self._known = Known(self._base / f".rankside-{identity.id}.json")
+        mine = f"{self._run.key}{'-' if self._name else ''}{self._name}"
+        self._known = Known(self._base / f".rankside-{mine}.json")
         started = source.started if source else time.time()
         config, labels = self._known.config, wandb_names.labels()
         self._local = LocalRun(self._base, identity, labels, config, started, self._state.get("local", {}))
@@ -352,11 +330,22 @@ class Track:
     def _close_run(self, exit_code: int, status: str) -> None:
         assert self._local is not None
         if self._online is not None:
-            self._online.finish(exit_code, status)
+            self._finish(self._online, exit_code, status)
             self._state, self._local, self._online = self.state(), None, None
         else:
             self._local.end(exit_code, {"rankside.status": status})
         self._tell()
+
+    def _finish(self, online: OnlineRun, exit_code: int, status: str) -> None:
+        try:
+            online.finish(exit_code, status)
+        except Away as error:
+            self._patience.ends += 1
+            if self._patience.ends < MOST_ENDS:
+                raise
+            log.warning(
+                "%s; it is left at that", error
+            )  # a few tries are enough for a word of no consequence
 
     def _known_now(self) -> Known:
         assert self._known is not None

@@ -204,7 +204,7 @@ def test_events_and_artifacts(offline, caplog):
     assert offline.double.only().uploaded["artifacts/logs/trace [1].json"] == b"{}"
 
 
-@pytest.mark.parametrize(("status", "code"), [("finished", 0), ("failed", 1), ("killed", 255)])
+@pytest.mark.parametrize(("status", "code"), [("failed", 1), ("killed", 255)])
 def test_the_end_of_a_run_is_told(offline, status, code):
     offline.log(offline.run.open(), range(3))
     offline.ended(status)
@@ -346,3 +346,23 @@ def test_a_row_of_20_000_values(offline, monkeypatch):
     assert offline.run.status("wandb")["points"] == 20_000
     sync(offline.double, offline.reader.files()[0].parent)
     assert offline.rows[0]["name 19999"] == 19999.0
+
+
+def test_5_000_calls_become_few_rows(offline):
+    channel = offline.run.open()
+    for step in range(500):
+        for name in range(10):
+            offline.run.metrics(channel, step, **{f"name {name}": 1.0})
+    offline.deliver()
+    rows = offline.reader.rows()
+    assert sum(len([name for name in row if name.startswith("name")]) for row in rows) == 5000
+    assert len(rows) <= 510  # a flush may end a row before its step is over
+
+
+def test_what_is_on_its_way_to_a_server_is_nothing_for_wandb_sync(offline):
+    offline.log(offline.run.open(), range(5))
+    offline.deliver()
+    folder = offline.reader.files()[0].parent
+    folder.rename(folder.with_name(folder.name.replace("offline-", "replaced-")))
+    sync(offline.double, "--yes", offline.run.exp_root / "wandb")
+    assert not offline.double.runs

@@ -1,8 +1,8 @@
 """A W&B server on 127.0.0.1, as far as its client and `wandb sync` speak with it, and readers of both ends.
 
-A test module says `pytest_plugins = ["wandb_double"]`. The server keeps lines by their offset, as the
-real one does: what comes again at the same place is there once. Its faults are those that networks and
-servers have; `fault` says which requests meet them.
+A test module says `pytest_plugins = ["wandb_double"]`. Lines are kept by their offset, as the real server
+does it: what comes again at the same place is there once. The faults are those that networks and servers
+have; `fault` says which requests meet them.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from urllib.parse import quote, unquote
 import psutil
 import pytest
 
-from rankside_agent.sinks import wandb_run
+from rankside_agent.sinks import wandb, wandb_run
 from rankside_agent.sinks.forwarder import Forwarder
-from rankside_agent.sinks.wandb import Wandb
+from rankside_agent.sinks.wandb_patience import Patience
 
 KEY = "0123456789" * 4
 
@@ -75,6 +75,7 @@ class WandbDouble:
         self.runs: dict[str, Kept] = {}
         self.deleted: set[str] = set()
         self.keys = {KEY}
+        self.old = False  # whether it does not know all that we ask for
         self.fault: Callable[[str], int | str | None] = lambda _what: None
         self.asked: list[str] = []
         self.lock = threading.RLock()
@@ -140,6 +141,9 @@ class _Request(BaseHTTPRequestHandler):
             found = re.search(r"(?:query|mutation)\s+(\w+)", asked["query"])
             name = asked.get("operationName") or (found[1] if found else "")
             variables = asked.get("variables") or {}
+            if self.server_double.old and "sizeBytes" in asked["query"]:
+                self._reply(400, {"errors": [{"message": "unknown field"}]})
+                return
             self._serve(f"graphql:{name}", lambda: self._graphql(name, variables))
         else:
             place = re.fullmatch(r"/files/([^/]*)/([^/]*)/([^/]*)/file_stream", self.path)
@@ -206,8 +210,7 @@ class _Request(BaseHTTPRequestHandler):
                 kept[at] = line
             if name == "wandb-history.jsonl":
                 run.writes.append((part["offset"], len(part["content"])))
-        if asked.get("complete"):
-            run.exit_code = asked.get("exitcode")
+        run.exit_code = asked.get("exitcode") if asked.get("complete") else None
         return 200, {"exitcode": None, "limits": {}}
 
     def _graphql(self, name: str, variables: dict[str, Any]) -> tuple[int, Any]:
@@ -230,6 +233,7 @@ class _Request(BaseHTTPRequestHandler):
         telemetry = run.config.get("_wandb", {}).get("value", {}).get("t", {})
         return {
             "id": run_id,
+            "state": "running" if run.exit_code is None else "finished",
             "name": run_id,
             "displayName": run.facts.get("displayName"),
             "summaryMetrics": run.lines.get("wandb-summary.json", {}).get(0, "{}"),
@@ -382,20 +386,31 @@ class Tracked:
         for step in steps:
             self.run.metrics(channel, step, loss=float(step), **more)
 
+    def log_until(self, forwarder: Forwarder, channel: int, step: int, true: Callable[[], Any]) -> int:
+        """Train on from a step until something is true; the step after the last."""
+        deadline = time.monotonic() + 60.0
+        while not true():
+            self.log(channel, [step])
+            step += 1
+            time.sleep(min(forwarder.round(), 0.1))
+            assert time.monotonic() < deadline, forwarder.cursor.last_error
+        return step
+
     def steps(self) -> list[int]:
         """At the server, of the loss."""
         return [step for step, _ in self.double.only().scalars("loss")]
 
     def forwarder(self) -> Forwarder:
-        """The loop of the process, here."""
-        return Forwarder(self.run.path, "wandb", make=lambda _name: Wandb)
+        """The loop of a new process, here."""
+        wandb._PATIENCE = Patience()
+        return Forwarder(self.run.path, "wandb", make=lambda _name: wandb.Wandb)
 
     def deliver(self, forwarder: Forwarder | None = None, patience: float = 60.0) -> Forwarder:
         """Forward all there is, and the end of the run where run.json has it."""
         forwarder = forwarder or self.forwarder()
         forwarder.hurry()
         deadline = time.monotonic() + patience
-        while not forwarder.drained:
+        while not forwarder.drained or forwarder.provisional:
             time.sleep(min(forwarder.round(), 0.1))
             assert time.monotonic() < deadline, forwarder.cursor.last_error
         forwarder.close("done")
