@@ -13,9 +13,8 @@ import struct
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from rankside_agent.sinks import durable
+from rankside_agent.sinks.durable import MOST_BYTES, DurableFile
 
-MOST_BYTES = 1 << 20  # written at once, however many events may wait
 _LONGEST = 64 << 20  # bytes of one record; a length beyond is damage
 _LENGTH = struct.Struct("<Q")
 _CHECK = struct.Struct("<I")
@@ -70,18 +69,17 @@ def records(path: Path, start: int = 0) -> Iterator[tuple[int, bytes]]:
             yield start, data
 
 
-class EventFile:
+class EventFile(DurableFile):
     """A new file, and its only writer. After any error it is to be closed and another begun."""
 
     def __init__(self, path: Path, header: Iterable[bytes]) -> None:
         """Create with its first records, or not at all. Raises OSError."""
-        self.path = path
-        self.size = 0
-        self._waiting: list[bytes] = []
-        self._waiting_bytes = 0
-        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        super().__init__(path, fd, 0)
         try:
-            self._write(b"".join(map(frame, header)))
+            for data in header:
+                self._take(frame(data))
+            self.write()
         except OSError:
             self.close()
             path.unlink(missing_ok=True)
@@ -89,36 +87,6 @@ class EventFile:
 
     def add(self, data: bytes, most: int) -> None:
         """Append a record; it is written with others, when `most` wait."""
-        framed = frame(data)
-        self._waiting.append(framed)
-        self._waiting_bytes += len(framed)
+        self._take(frame(data))
         if len(self._waiting) >= most or self._waiting_bytes >= MOST_BYTES:
             self.write()
-
-    def write(self) -> None:
-        """Hand what waits to the kernel. Raises OSError; the file then ends with its last whole record."""
-        if self._waiting:
-            self._write(b"".join(self._waiting))
-            self._waiting.clear()
-            self._waiting_bytes = 0
-
-    def flush(self) -> None:
-        """Bring all to the disk. Raises OSError, also when the file was deleted or replaced by others."""
-        self.write()
-        durable.sync(self._fd, self.path)
-
-    def close(self) -> None:
-        """Let go of the file, without what waits."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
-
-    def _write(self, data: bytes) -> None:
-        view = memoryview(data)
-        try:
-            while view:
-                view = view[os.write(self._fd, view) :]
-        except OSError:
-            os.ftruncate(self._fd, self.size)  # a reader must not find half a record before whole ones
-            raise
-        self.size += len(data)

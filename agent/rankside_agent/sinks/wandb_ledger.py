@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from rankside_agent import files
+from rankside_agent.sinks import durable
 
 _CUTS_KEPT = 2000  # flushes; a mark that could not be stored for as long is not expected
 
@@ -90,13 +91,7 @@ class Ledger:
 
     def _note(self, kind: str, value: Any) -> None:
         size = os.fstat(self._fd).st_size
-        view = memoryview((json.dumps([kind, value]) + "\n").encode())
-        try:
-            while view:
-                view = view[os.write(self._fd, view) :]
-        except OSError:
-            os.ftruncate(self._fd, size)
-            raise
+        durable.append(self._fd, (json.dumps([kind, value]) + "\n").encode(), size)
         self._unsynced = True
         self._apply(kind, value)
 

@@ -18,10 +18,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from rankside_agent.sinks import durable
+from rankside_agent.sinks.durable import MOST_BYTES, DurableFile
 
 HEADER = b":W&B" + struct.pack("<HB", 0xBEE1, 0)
-MOST_BYTES = 1 << 20  # written at once
 _BLOCK = 32 << 10
 _CHUNK = struct.Struct("<IHB")
 _WHOLE, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
@@ -84,54 +83,23 @@ def _chunk(file: BinaryIO, at: int) -> tuple[int, int, bytes] | None:
     return at + _CHUNK.size + length, kind, data
 
 
-class TransactionLog:
+class TransactionLog(DurableFile):
     """The only writer of a file. After any error it is to be closed, and opened again where it ends whole."""
 
     def __init__(self, path: Path, size: int) -> None:
         """Append behind `size`, where the last whole record ends; 0 begins the file. Raises OSError."""
-        self.path = path
-        self.size = size  # of what is on the disk
-        self._waiting: list[bytes] = []
-        self._end = size  # with what waits
-        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        super().__init__(path, os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644), size)
         try:
             os.ftruncate(self._fd, size)
             os.lseek(self._fd, size, os.SEEK_SET)
-            if not size:
-                self._take(HEADER)
         except OSError:
             self.close()
             raise
+        if not size:
+            self._take(HEADER)
 
     def add(self, data: bytes) -> None:
         """Append a record; it is written with others. Raises OSError."""
-        self._take(frame(data, self._end))
-        if self._end - self.size >= MOST_BYTES:
+        self._take(frame(data, self.size + self._waiting_bytes))
+        if self._waiting_bytes >= MOST_BYTES:
             self.write()
-
-    def write(self) -> None:
-        """Hand what waits to the kernel. Raises OSError; the file then ends with its last whole record."""
-        view = memoryview(b"".join(self._waiting))
-        try:
-            while view:
-                view = view[os.write(self._fd, view) :]
-        except OSError:
-            os.ftruncate(self._fd, self.size)
-            raise
-        self.size = self._end
-        self._waiting.clear()
-
-    def flush(self) -> None:
-        """Bring all to the disk. Raises OSError, also when the file was deleted or replaced by others."""
-        self.write()
-        durable.sync(self._fd, self.path)
-
-    def close(self) -> None:
-        """Let go of the file, without what waits."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
-
-    def _take(self, framed: bytes) -> None:
-        self._waiting.append(framed)
-        self._end += len(framed)
