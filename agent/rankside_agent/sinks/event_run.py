@@ -19,12 +19,12 @@ from rankside_agent.sinks.base import Counts
 from rankside_agent.sinks.event_folder import EventFolder
 from rankside_agent.sinks.points import End, Notice, Params, Point, Scalars, Source
 from rankside_agent.sinks.standard_scalars import gate
+from rankside_agent.sinks.starts import Starts
 
 log = logging.getLogger(__name__)
 
 MOST_HELD = 1000  # points, and
 MOST_HELD_BYTES = 8 << 20  # their rough size; a training beyond that runs without steps
-MOST_STARTS = 100
 
 
 class EventRun:
@@ -36,7 +36,7 @@ class EventRun:
         self._attempt = int(state.get("attempt", 0))
         self._step = int(state.get("step", 0))  # the last explicit one
         self._open = bool(state.get("open", False))  # whether the newest attempt's START is still to come
-        self._starts = [(int(a), int(s)) for a, s in state.get("starts", ())]
+        self._starts = Starts(state.get("starts", ()))
         self._held: list[Point] = []
         self._held_bytes = 0
         self._source: Source | None = None
@@ -56,25 +56,15 @@ class EventRun:
             self._late(point)
         elif isinstance(point, End):
             self._release()
-        elif point.source.aside:
-            self._beside(point)
-        elif isinstance(point, Scalars) and point.step is not None:
+        elif (step := _step(point)) is not None and not point.source.aside:
             if self._open:
-                self._start(point.step, point.time)
-            self._step = point.step
-            self._put(point, point.step)
+                self._start(step, point.time)
+            self._step = step
+            self._put(point, step)
         elif self._open:
-            self._hold(point)
+            self._hold(point)  # another rank may be steps ahead: only the speaking one says where it begins
         else:
-            self._put(point, self._step)
-
-    def _beside(self, point: Point) -> None:
-        """Of another rank, which may be steps ahead or behind: only the speaking one says where it begins."""
-        if self._open:
-            self._hold(point)
-        else:
-            step = point.step if isinstance(point, Scalars) else None
-            self._put(point, self._step if step is None else step)
+            self._stand(point)
 
     def flush(self) -> None:
         """Bring all to the disk. Raises OSError."""
@@ -82,7 +72,12 @@ class EventRun:
 
     def state(self) -> dict[str, Any]:
         """As of the last flush, which must have followed the last point."""
-        mine = {"attempt": self._attempt, "step": self._step, "open": self._open, "starts": self._starts}
+        mine = {
+            "attempt": self._attempt,
+            "step": self._step,
+            "open": self._open,
+            "starts": self._starts.plain(),
+        }
         return {**self._events.state(), **mine}
 
     def close(self) -> None:
@@ -106,7 +101,7 @@ class EventRun:
         self._events.put(event_protos.start(step, time))
         self._open = False
         self._step = step
-        self._starts = [*self._starts, (self._attempt, step)][-MOST_STARTS:]
+        self._starts.add(self._attempt, step)
         self._release()
 
     def _hold(self, point: Point) -> None:
@@ -119,19 +114,19 @@ class EventRun:
     def _release(self) -> None:
         held, self._held, self._held_bytes = self._held, [], 0
         for point in held:
-            step = point.step if isinstance(point, Scalars) else None
-            self._put(point, self._step if step is None else step)
+            self._stand(point)
 
     def _late(self, point: Point) -> None:
         """Of an attempt that a newer one has replaced: shown up to the newer one's START."""
-        first = min((step for attempt, step in self._starts if attempt > point.source.attempt), default=None)
-        step = point.step if isinstance(point, Scalars) else None
+        step = self._starts.late(point.source.attempt, _step(point), self._step)
         if step is None:
-            step = self._step if first is None else first - 1
-        if first is not None and (step >= first or step < 0):
             self._counts.superseded += _size(point)
         else:
             self._put(point, step)
+
+    def _stand(self, point: Point) -> None:
+        step = _step(point)
+        self._put(point, self._step if step is None else step)
 
     def _put(self, point: Point, step: int) -> None:
         if isinstance(point, Scalars) and point.step is not None and point.step % self._interval:
@@ -152,6 +147,10 @@ class EventRun:
     def _gated(self, point: Scalars) -> Scalars:
         kept = {name: value for name, value in point.values.items() if self._passes(name)}
         return point if len(kept) == len(point.values) else point._replace(values=kept)
+
+
+def _step(point: Point) -> int | None:
+    return point.step if isinstance(point, Scalars) else None
 
 
 def _event(point: Point, step: int) -> bytes:

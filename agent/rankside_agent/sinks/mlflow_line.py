@@ -33,10 +33,10 @@ from rankside_agent.sinks.mlflow_performance import Performance
 from rankside_agent.sinks.mlflow_run import TrackerRun
 from rankside_agent.sinks.mlflow_uploads import Uploads
 from rankside_agent.sinks.points import Notice, Params, Point, Scalars, Source
+from rankside_agent.sinks.starts import Starts
 
 log = logging.getLogger(__name__)
 
-MOST_STARTS = 100
 MOST_NONFINITE = 100  # names that get a tag and a line in the log
 _DAY_MS = 86_400_000
 _PORTION = 100  # files that are asked for at once when a run has ended
@@ -61,7 +61,7 @@ class Line:
         self._attempt = int(state.get("attempt", 0))
         self._step = int(state.get("step", 0))  # the last explicit one
         self._open = bool(state.get("open", False))  # whether the attempt's first step is still to come
-        self._starts = [(int(a), int(s)) for a, s in state.get("starts", ())]
+        self._starts = Starts(state.get("starts", ()))
         self._last_ms, self._last_step = state.get("last", (0, 0))  # of the last record
         self._floor_ms = int(state.get("floor", 0))  # the newest of the attempts before this one
         self._newest_ms = int(state.get("newest", 0))  # of all
@@ -114,7 +114,7 @@ class Line:
             "attempt": self._attempt,
             "step": self._step,
             "open": self._open,
-            "starts": self._starts,
+            "starts": self._starts.plain(),
             "last": [self._last_ms, self._last_step],
             "floor": self._floor_ms,
             "newest": self._newest_ms,
@@ -159,7 +159,9 @@ class Line:
         self._parameters.environment(source)
 
     def _scalars(self, point: Scalars) -> None:
-        step = self._late(point) if point.source.attempt < self._attempt else self._due(point)
+        attempt = point.source.attempt
+        late = attempt < self._attempt
+        step = self._starts.late(attempt, point.step, self._step) if late else self._due(point)
         if step is None:
             self._counts.superseded += len(point.values)
             return
@@ -182,17 +184,9 @@ class Line:
             self._step = point.step
             if self._open:
                 self._open = False
-                self._starts = [*self._starts, (self._attempt, point.step)][-MOST_STARTS:]
+                self._starts.add(self._attempt, point.step)
                 self._batches.tag(f"rankside.attempt_{self._attempt}.first_step", point.step)
         return point.step
-
-    def _late(self, point: Scalars) -> int | None:
-        """Of an attempt that a newer one has replaced: shown up to the newer one's first step."""
-        first = min((step for attempt, step in self._starts if attempt > point.source.attempt), default=None)
-        step = point.step
-        if step is None:
-            step = self._step if first is None else first - 1
-        return None if first is not None and (step >= first or step < 0) else step
 
     def _ms(self, point: Scalars, step: int) -> int:
         """The time at which a record stands; see above."""

@@ -15,7 +15,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from rankside_agent.sinks.base import Counts
-from rankside_agent.sinks.points import End, Notice, Params, Point, Scalars
+from rankside_agent.sinks.points import End, Notice, Point, Scalars
+from rankside_agent.sinks.starts import Starts
 from rankside_agent.sinks.wandb_ledger import Ledger
 
 log = logging.getLogger(__name__)
@@ -25,7 +26,6 @@ MOST_NAMES = 10_000  # W&B's pages fail with more, and its server refuses a mill
 LONGEST_TEXT = 64 << 10  # characters of an event's details
 _OURS = frozenset((STEP, "attempt"))
 _EXACT = 2**53  # whole numbers beyond are not exact in a browser
-_MOST_STARTS = 100
 
 
 class Row(NamedTuple):
@@ -43,7 +43,7 @@ class Rows:
         self.points = int(state.get("points", 0))  # given so far
         self._step = int(state.get("step", 0))  # the last explicit one
         self._attempt = int(state.get("attempt", 0))
-        self._starts = [(int(a), int(s)) for a, s in state.get("starts", ())]
+        self._starts = Starts(state.get("starts", ()))
         self._ledger = ledger
         self._counts = counts
         self._open: dict[str, Any] = {}
@@ -57,7 +57,7 @@ class Rows:
             "points": self.points,
             "step": self._step,
             "attempt": self._attempt,
-            "starts": self._starts,
+            "starts": self._starts.plain(),
         }
 
     def take(self, point: Point) -> Iterator[Row]:
@@ -109,16 +109,14 @@ class Rows:
             return self._late(point, step)
         if step is not None:
             if attempt > self._attempt:
-                self._starts = [*self._starts, (attempt, step)][-_MOST_STARTS:]
+                self._starts.add(attempt, step)
                 self._attempt = attempt
             self._step = step
         return self._step
 
     def _late(self, point: Point, step: int | None) -> int:
         """Of an attempt that a newer one has replaced: shown in its own rows, and counted."""
-        first = min(
-            (start for attempt, start in self._starts if attempt > point.source.attempt), default=None
-        )
+        first = self._starts.after(point.source.attempt)
         if step is None:
             return self._step if first is None else first - 1
         if first is not None and step >= first and isinstance(point, Scalars):
@@ -140,10 +138,9 @@ class Rows:
 def _values(point: Point) -> dict[str, Any]:
     if isinstance(point, Scalars):
         return {_name(name): _number(value) for name, value in point.values.items()}
-    assert isinstance(point, Notice | Params)
-    text = json.dumps(point.fields if isinstance(point, Notice) else {}, default=str, ensure_ascii=False)
-    name = point.name if isinstance(point, Notice) else "params"
-    return {_name(f"events/{name}"): text.encode(errors="backslashreplace").decode()[:LONGEST_TEXT]}
+    assert isinstance(point, Notice)
+    text = json.dumps(point.fields, default=str, ensure_ascii=False)
+    return {_name(f"events/{point.name}"): text.encode(errors="backslashreplace").decode()[:LONGEST_TEXT]}
 
 
 def _name(name: str) -> str:
