@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any
 
 from rankside.parameters import PARAMETERS
@@ -34,22 +35,19 @@ GATES: dict[str, re.Pattern[str]] = {
     "log_loss_scale_to_tensorboard": re.compile(rf"loss[ _-]scale{_SAMPLES}"),
 }
 _PREFIX = re.compile(r"rank-[^/]+/")
-_MOST_NAMES = 20_000  # remembered; a training with more makes them up anew each step
+_MOST_NAMES = 20_000  # remembered
 
 
 def gate(config: Mapping[str, Any]) -> Callable[[str], bool]:
     """Whether a scalar of this name goes to TensorBoard, by the run's parameters."""
-    shut = [
-        pattern for flag, pattern in GATES.items() if config.get(flag, PARAMETERS[flag].default) is not True
-    ]
-    known: dict[str, bool] = {}
+    return _gate(tuple(flag for flag in GATES if config.get(flag, PARAMETERS[flag].default) is not True))
 
+
+@lru_cache(maxsize=1 << len(GATES))  # ranks take turns, and each brings its parameters
+def _gate(shut: tuple[str, ...]) -> Callable[[str], bool]:
+    @lru_cache(maxsize=_MOST_NAMES)
     def passes(name: str) -> bool:
-        if name not in known:
-            if len(known) >= _MOST_NAMES:
-                known.clear()
-            plain = _PREFIX.sub("", name, count=1)
-            known[name] = not any(pattern.fullmatch(plain) for pattern in shut)
-        return known[name]
+        plain = _PREFIX.sub("", name, count=1)
+        return not any(GATES[flag].fullmatch(plain) for flag in shut)
 
     return passes
