@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from rankside import wire
-from rankside.identity import Hello, safe_name
+from rankside.identity import Hello, is_last, safe_name
 from rankside.parameters import LEVELS
 from rankside.wire import Kind
 from rankside_agent import files, origin, sinks
@@ -456,9 +456,8 @@ def _channel(index: int, state: ChannelState) -> Channel:
 
 
 def _speaks(hello: Hello) -> bool:
-    """Whether trackers hear the run from this process: the last rank, or one that does not know its own."""
-    last = hello.rank is None or hello.rank + 1 == hello.world_size
-    return last and hello.role == "worker" and not hello.parent
+    """Whether trackers hear the run from this process."""
+    return is_last(hello.rank, hello.world_size) and hello.role == "worker" and not hello.parent
 
 
 def _said(data: bytes, frame: wire.Frame, otherwise: str) -> str:

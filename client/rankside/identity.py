@@ -69,7 +69,7 @@ class Rank:
     @property
     def last(self) -> bool:
         """Whether it is the last rank, which speaks for the run; one that knows of no other is."""
-        return self.rank is None or self.rank + 1 == self.world_size
+        return is_last(self.rank, self.world_size)
 
 
 @dataclass(frozen=True)
@@ -139,6 +139,11 @@ _HELLO_TYPES: dict[str, tuple[type, ...]] = {
     "started": (float, int),
     **dict.fromkeys(("config", "launch", "environ"), (dict,)),
 }
+
+
+def is_last(rank: int | None, world_size: int) -> bool:
+    """Whether this rank speaks for the run: the last one, or one that knows of no other."""
+    return rank is None or rank + 1 == world_size
 
 
 def find_rank(

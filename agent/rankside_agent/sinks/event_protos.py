@@ -12,7 +12,7 @@ from typing import Any
 
 from tensorboard.compat.proto import event_pb2, summary_pb2, tensor_pb2, types_pb2
 
-from rankside_agent.sinks.flat import flat
+from rankside_agent.sinks.flat import flat, writable
 
 HEADER_RECORDS = 2
 _NEVER = 2**62  # a step that no event reaches
@@ -43,7 +43,7 @@ def scalars(values: Mapping[str, float], step: int, time: float) -> bytes:
     try:
         return _scalars(values, step, time)
     except UnicodeEncodeError:  # a lone surrogate: no protocol buffer can hold it
-        return _scalars({_text(name).decode(): value for name, value in values.items()}, step, time)
+        return _scalars({writable(name): value for name, value in values.items()}, step, time)
 
 
 def _scalars(values: Mapping[str, float], step: int, time: float) -> bytes:
@@ -63,10 +63,12 @@ def table(tag: str, values: Mapping[str, Any], step: int, time: float) -> bytes:
 def text(tag: str, content: str, step: int, time: float) -> bytes:
     """A text."""
     event = event_pb2.Event(wall_time=time, step=step)
-    value = event.summary.value.add(tag=_text(tag).decode())
+    value = event.summary.value.add(tag=writable(tag))
     value.metadata.plugin_data.plugin_name = "text"
     value.metadata.data_class = summary_pb2.DATA_CLASS_TENSOR
-    value.tensor.CopyFrom(tensor_pb2.TensorProto(dtype=types_pb2.DT_STRING, string_val=[_text(content)]))
+    value.tensor.CopyFrom(
+        tensor_pb2.TensorProto(dtype=types_pb2.DT_STRING, string_val=[writable(content).encode()])
+    )
     value.tensor.tensor_shape.SetInParent()  # without dimensions: one text, not a list of one
     return _packed(event)
 
@@ -74,10 +76,6 @@ def text(tag: str, content: str, step: int, time: float) -> bytes:
 def _cell(content: str) -> str:
     content = content.replace("&", "&amp;").replace("<", "&lt;")
     return _SPECIAL.sub(r"\\\1", content).replace("\r\n", "\n").replace("\r", "\n").replace("\n", "<br>")
-
-
-def _text(content: str) -> bytes:
-    return content.encode("utf-8", "backslashreplace")
 
 
 def _packed(event: Any) -> bytes:

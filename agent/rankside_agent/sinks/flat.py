@@ -1,6 +1,6 @@
-"""Nested parameters under one name each, as trackers show them.
+"""Names and texts as every tracker takes them: nested parameters flat, nothing that cannot be encoded.
 
-Separate because several trackers show the same parameters, and they are to be found under the same names.
+Separate because several trackers show the same things, and they are to be found under the same names.
 """
 
 from __future__ import annotations
@@ -22,3 +22,8 @@ def flat(values: Mapping[Any, Any], above: str = "", depth: int = _DEPTH) -> Ite
             yield path, json.dumps(value, ensure_ascii=False, default=str)
         else:
             yield path, str(value)
+
+
+def writable(text: str) -> str:
+    """With lone surrogates, which no UTF-8 holds, written out."""
+    return text.encode("utf-8", "backslashreplace").decode()

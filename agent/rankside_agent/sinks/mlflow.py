@@ -25,7 +25,6 @@ after an attempt has trained it again: see `mlflow_line.py`.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -65,7 +64,7 @@ class MLflow(Sink):
         """Take a point. Raises ConnectionError when the tracker takes nothing now."""
         if isinstance(point, End):
             return
-        log_root = _log_root(point.source.log_root)
+        log_root = f"logs/{point.source.beside}" if point.source.beside else "logs"
         if log_root not in self._lines:
             self._lines[log_root] = self._line(log_root, {})
         with self._tracker.verdicts():
@@ -94,8 +93,3 @@ class MLflow(Sink):
         from rankside_agent.sinks.mlflow_line import Line
 
         return Line(self._tracker, self.run, log_root, state, self.counts)
-
-
-def _log_root(log_root: str) -> str:
-    """`logs` is the run itself; `logs/attempt-2` an attempt beside a living one."""
-    return log_root if re.fullmatch(r"logs/attempt-\d+", log_root) else "logs"

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from rankside_agent.sinks.base import Counts
+from rankside_agent.sinks.flat import writable
 from rankside_agent.sinks.mlflow_client import Broken, Refused
 from rankside_agent.sinks.mlflow_names import Names
 from rankside_agent.sinks.mlflow_run import TrackerRun
@@ -168,4 +169,4 @@ def _bytes(text: str) -> int:
 
 def plain(value: object) -> str:
     """As text that can be sent: a lone surrogate is written out."""
-    return str(value).encode("utf-8", "backslashreplace").decode()
+    return writable(str(value))

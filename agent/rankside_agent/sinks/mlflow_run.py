@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from rankside_agent.sinks.flat import writable
 from rankside_agent.sinks.mlflow_client import Missing, Refused, Tracker
 from rankside_agent.sinks.points import Source
 
@@ -179,12 +180,11 @@ def run_name(source: Source) -> str:
     """As the parameters say, else who trains; an attempt beside a living one says so."""
     told = source.config.get("mlflow_run_name")
     name = str(told or "_".join(part for part in (source.team, source.user) if part) or source.exp_name)
-    beside = source.log_root.partition("/")[2]
-    return _plain(f"{name} {beside}" if beside else name)
+    return _plain(f"{name} {source.beside}" if source.beside else name)
 
 
 def _plain(name: str) -> str:
-    return name.encode("utf-8", "backslashreplace").decode()[:_LONGEST_NAME]
+    return writable(name)[:_LONGEST_NAME]
 
 
 def _order(run: Any) -> tuple[bool, str, str, str]:

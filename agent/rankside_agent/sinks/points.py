@@ -6,9 +6,14 @@ Separate from how they are made of journal entries, because trackers know only t
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
+
+from rankside.identity import is_last
+
+_BESIDE = re.compile(r"logs/(attempt-\d+)")
 
 
 @dataclass(frozen=True)
@@ -34,7 +39,13 @@ class Source:
     @property
     def last(self) -> bool:
         """Whether it is the last rank, which speaks for the run."""
-        return self.rank + 1 == self.world_size
+        return is_last(self.rank, self.world_size)
+
+    @property
+    def beside(self) -> str:
+        """ "attempt-2" of an attempt beside a living one, which is a tracker's run of its own; else empty."""
+        found = _BESIDE.fullmatch(self.log_root)
+        return found[1] if found else ""
 
     @property
     def everyone(self) -> bool:

@@ -16,7 +16,6 @@ run; one that runs beside a living attempt of the same experiment is a run of it
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -80,12 +79,11 @@ def _plain(config: Mapping[str, Any]) -> bool:
 
 
 def _folder(source: Source) -> str:
-    """`logs` is the run itself; `logs/attempt-2` an attempt beside a living one."""
+    """An attempt beside a living one has a folder of its own in the run's."""
     base = "tensorboard"
     if not _plain(source.config) and source.config.get("metrics.enable_tensorboard") is True:
         base = _inside(str(source.config.get("metrics.save_tb_folder") or "tb")) or base
-    found = re.fullmatch(r"logs/(attempt-\d+)", source.log_root)
-    return f"{base}/{found[1]}" if found else base
+    return f"{base}/{source.beside}" if source.beside else base
 
 
 def _inside(folder: str) -> str:

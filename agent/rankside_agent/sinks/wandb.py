@@ -19,7 +19,6 @@ stand-in     a server that does not answer: the same folder, until it does; then
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -73,7 +72,7 @@ class Wandb(Sink):
         """Put a point into the run of its attempt. Raises OSError, Away."""
         if self._disabled:
             return
-        name = _track_name(point.source.log_root)
+        name = point.source.beside
         if name not in self._tracks:
             self._tracks[name] = Track(self.run, name, {}, self.counts, _PATIENCE)
         self._tracks[name].take(point)
@@ -117,8 +116,3 @@ class Wandb(Sink):
             return
         _PATIENCE.went_back = True
         raise GoBack
-
-
-def _track_name(log_root: str) -> str:
-    found = re.fullmatch(r"logs/(attempt-\d+)", log_root)
-    return found[1] if found else ""

@@ -9,9 +9,9 @@ import logging
 import os
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
+from rankside_agent.sinks.flat import writable
 from rankside_agent.sinks.points import Source
 from rankside_agent.sinks.wandb_records import Identity, Labels
 
@@ -29,8 +29,7 @@ def wanted(config: Mapping[str, Any]) -> bool:
 
 def identity(source: Source, key: str) -> Identity:
     """Of the run that a channel belongs to; the same for all attempts that continue each other."""
-    beside = Path(source.log_root).name if source.log_root != "logs" else ""
-    suffix = f"-{beside}" if re.fullmatch(r"attempt-\d+", beside) else ""
+    suffix = f"-{source.beside}" if source.beside else ""
     config, environ = source.config, os.environ
     if config.get("disable_wandb") is False:
         project = str(config.get("wandb_project") or f"{source.team}_{source.user}")
@@ -40,7 +39,7 @@ def identity(source: Source, key: str) -> Identity:
         project = environ.get("WANDB_PROJECT") or f"Primus-Titan-Pretrain-{source.team}_{source.user}"
         name = environ.get("WANDB_RUN_NAME") or source.exp_name
         entity = environ.get("WANDB_TEAM") or environ.get("WANDB_ENTITY") or ""
-    return Identity(key + suffix, legal(project), _readable(name + suffix)[:_LONGEST], entity)
+    return Identity(key + suffix, legal(project), writable(name + suffix)[:_LONGEST], entity)
 
 
 def legal(project: str) -> str:
@@ -75,7 +74,3 @@ def ignore_environ() -> None:
     """Take out of our environment what would lead W&B's client to another run or folder than ours."""
     for name in _IGNORED:
         os.environ.pop(name, None)
-
-
-def _readable(text: str) -> str:
-    return text.encode(errors="backslashreplace").decode()

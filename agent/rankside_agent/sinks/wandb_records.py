@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from rankside_agent.sinks.flat import writable
 from rankside_agent.sinks.wandb_rows import STEP, Row
 
 if TYPE_CHECKING:
@@ -136,7 +137,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
         return str(value)
     if isinstance(value, str):
-        return value.encode(errors="backslashreplace").decode()
+        return writable(value)
     if isinstance(value, dict):
         return {str(plain(str(name))): plain(each) for name, each in value.items()}
     if isinstance(value, list | tuple):

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from rankside_agent.sinks.base import Counts
+from rankside_agent.sinks.flat import writable
 from rankside_agent.sinks.points import End, Notice, Point, Scalars
 from rankside_agent.sinks.starts import Starts
 from rankside_agent.sinks.wandb_ledger import Ledger
@@ -140,12 +141,12 @@ def _values(point: Point) -> dict[str, Any]:
         return {_name(name): _number(value) for name, value in point.values.items()}
     assert isinstance(point, Notice)
     text = json.dumps(point.fields, default=str, ensure_ascii=False)
-    return {_name(f"events/{point.name}"): text.encode(errors="backslashreplace").decode()[:LONGEST_TEXT]}
+    return {_name(f"events/{point.name}"): writable(text)[:LONGEST_TEXT]}
 
 
 def _name(name: str) -> str:
     """W&B drops empty names, keeps those that begin with an underscore to itself, and two are ours."""
-    plain = name.encode(errors="backslashreplace").decode()
+    plain = writable(name)
     return f"metrics/{plain}" if not plain or plain.startswith("_") or plain in _OURS else plain
 
 
