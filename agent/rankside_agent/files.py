@@ -8,10 +8,16 @@ from pathlib import Path
 from typing import Any
 
 
-def replace(path: Path, data: bytes) -> None:
-    """Write `data` so that a reader, or a crash, sees the old content or the new. Raises OSError."""
+def replace(path: Path, data: bytes, private: bool = False) -> None:
+    """Write `data` so that a reader, or a crash, sees the old content or the new. Raises OSError.
+
+    Nobody but this user can read a `private` one, from its first byte on.
+    """
     fresh = path.with_name(f".{path.name}.{os.getpid()}.new")
     try:
+        if private:
+            fresh.unlink(missing_ok=True)  # one left behind by a crash would keep its mode
+            fresh.touch(0o600, exist_ok=False)
         fresh.write_bytes(data)
         os.replace(fresh, path)
     except OSError:
@@ -19,9 +25,9 @@ def replace(path: Path, data: bytes) -> None:
         raise
 
 
-def replace_json(path: Path, value: Any) -> None:
+def replace_json(path: Path, value: Any, private: bool = False) -> None:
     """As `replace`, for a value that people may read too."""
-    replace(path, json.dumps(value, indent=1, default=str).encode())
+    replace(path, json.dumps(value, indent=1, default=str).encode(), private)
 
 
 def outside(path: Path, allowed: tuple[str, ...]) -> str:

@@ -6,7 +6,6 @@ and once the run is put away without what is secret.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from contextlib import suppress
@@ -37,7 +36,7 @@ def store(run_dir: Path, environ: Mapping[str, str]) -> None:
     known = load(run_dir)
     wanted = {**known, **_ours(environ)}
     if wanted != known:
-        _write(run_dir, wanted)
+        files.replace_json(path(run_dir), wanted, private=True)
 
 
 def forget_secrets(run_dir: Path) -> None:
@@ -45,25 +44,10 @@ def forget_secrets(run_dir: Path) -> None:
     known = load(run_dir)
     if known:
         try:
-            _write(run_dir, safe_environ(known))
+            files.replace_json(path(run_dir), safe_environ(known), private=True)
         except OSError:  # a full disk: rather nothing than a secret
             with suppress(OSError):
                 path(run_dir).unlink()
-
-
-def _write(run_dir: Path, environ: Mapping[str, str]) -> None:
-    target = path(run_dir)
-    fresh = target.with_name(f".environ.{os.getpid()}.new")
-    fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    try:
-        os.fchmod(fd, 0o600)  # one left behind by a crash keeps its mode otherwise
-        with open(fd, "w", encoding="utf-8") as out:
-            json.dump(environ, out)
-        os.replace(fresh, target)
-    except OSError:
-        with suppress(OSError):
-            fresh.unlink()
-        raise
 
 
 def _ours(environ: Mapping[str, str]) -> dict[str, str]:
