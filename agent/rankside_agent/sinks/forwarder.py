@@ -109,7 +109,6 @@ class Forwarder:
 
     def close(self, state: str) -> None:
         """Let go of everything, and leave `state` behind."""
-        self._note_remark()
         self._let_go()
         self.cursor.state, self.cursor.next_try = state, None
         self._save()
@@ -154,7 +153,6 @@ class Forwarder:
             self._unflushed = self._lost = 0
             self._all_ended = False
             self.cursor.state, self.cursor.next_try = self._running(), None
-            self._note_remark()
             self._save()
         return self._sink, self._reader, self._points
 
@@ -169,7 +167,6 @@ class Forwarder:
         self._in_row, self._delay, self._trouble = 0, FIRST_DELAY, None
         self.cursor.last_time = time.time()
         self.cursor.state = self._running()
-        self._note_remark()
         self._save()
 
     def _mark(self, sink: Sink, reader: Reader) -> None:
@@ -206,7 +203,6 @@ class Forwarder:
         if sink.settled:
             self.cursor.mark = replace(self.cursor.mark, private=sink.state(), counts=replace(self._counts))
         self.succeeded_at = time.monotonic()
-        self._note_remark()
         self._save()
 
     def _go_back(self) -> float:
@@ -228,7 +224,6 @@ class Forwarder:
 
     def _failed(self, error: Exception) -> float:
         text = f"{type(error).__name__}: {error}"[:1000]
-        self._note_remark()
         kind = (type(error), getattr(error, "errno", None))  # the text may name another file each time
         if kind != self._trouble:
             known = isinstance(error, OSError)
@@ -260,6 +255,7 @@ class Forwarder:
         return 0.0 if self._hurried else self._flushed + seconds - time.monotonic()
 
     def _let_go(self) -> None:
+        self._note_remark()
         if self._sink is not None:
             try:
                 self._sink.close()
@@ -272,6 +268,7 @@ class Forwarder:
     def _save(self) -> None:
         """A mark that cannot be stored costs a longer way back, no points: so it goes on."""
         self._saved_at = time.monotonic()
+        self._note_remark()
         try:
             self.cursor.save()
         except OSError as error:

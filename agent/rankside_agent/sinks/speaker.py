@@ -42,6 +42,9 @@ class _Attempt:
     deputy: str = ""  # the rank that speaks instead
     held: list[Scalars] = field(default_factory=list)
 
+    def names(self) -> set[str]:
+        return {name for point in self.held for name in point.values}
+
     def plain(self) -> dict[str, Any]:
         return {
             "spoken": self.spoken,
@@ -81,14 +84,12 @@ class Speaker:
         else:
             yield from self._other(attempt, point)
 
-    def ended(self, source: Source, time: float) -> Iterator[Point]:
-        """The channel of a rank is at its end."""
+    def ended(self, source: Source) -> Iterator[Point]:
+        """The channel of the last rank is at its end."""
         attempt = self._of(source.attempt)
-        if not source.last:
-            return
         attempt.over = True
         if attempt.spoken:
-            yield from self._lend(attempt, sorted({name for held in attempt.held for name in held.values}))
+            yield from self._lend(attempt, attempt.names())
         elif attempt.held:
             yield from self._appoint(attempt, None)
 
@@ -118,9 +119,9 @@ class Speaker:
             for name in held.values
             if held.step is not None and step is not None and step >= held.step + _LATER
         }
-        yield from self._lend(attempt, sorted(marks | missed))
+        yield from self._lend(attempt, marks | missed)
 
-    def _lend(self, attempt: _Attempt, names: list[str]) -> Iterator[Point]:
+    def _lend(self, attempt: _Attempt, names: set[str]) -> Iterator[Point]:
         """Losses the last rank does not have come from whoever has them; what it has, others need not say."""
         held, attempt.held = attempt.held, []
         for point in held:
@@ -148,7 +149,7 @@ class Speaker:
         if long and not attempt.spoken:
             yield from self._appoint(attempt, None)
         elif long:
-            yield from self._lend(attempt, sorted({name for held in attempt.held for name in held.values}))
+            yield from self._lend(attempt, attempt.names())
 
     def _borrow(self, attempt: _Attempt, point: Scalars) -> Iterator[Point]:
         label = point.source.label

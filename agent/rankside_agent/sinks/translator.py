@@ -58,11 +58,10 @@ class Translator:
                 yield from self._end(source, entry)
 
     def _end(self, source: Source, entry: Entry) -> Iterator[Point]:
-        ended = entry.value()
-        time = _time(ended.get("time"), source)
-        yield from self._speaker.ended(source, time)
         if source.last:
-            yield End(source, time, str(ended.get("status", "")))
+            ended = entry.value()
+            yield from self._speaker.ended(source)
+            yield End(source, _time(ended.get("time"), source), str(ended.get("status", "")))
 
     def _batch(self, entry: Entry) -> Iterator[Point]:
         source = self._source(entry)

@@ -14,7 +14,8 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -71,33 +72,27 @@ class OnlineRun:
 
     def send(self, rows: Iterable[Row]) -> None:
         """Write rows; those that the server has are left out."""
-        try:
+        with _client():
             for row in rows:
                 if row.number > self.last:
                     self._run.log(dict(row.values), step=row.number, commit=True)
                     self.last = row.number
-        except Exception as error:
-            raise Away(f"W&B's client failed: {type(error).__name__}: {error}") from error
 
     def configure(self, values: Mapping[str, Any], version: int) -> None:
         """Write parameters."""
-        try:
+        with _client():
             self._run.config.update(plain(dict(values)), allow_val_change=True)
-        except Exception as error:  # as above
-            raise Away(f"W&B's client failed: {type(error).__name__}: {error}") from error
         self._version = version
 
     def save(self, path: Path, name: str) -> None:
         """Upload a file."""
-        link = Path(self._run.dir).parent / "from" / name
+        base = Path(self._run.dir).parent / "from"
+        link = base / name
         link.parent.mkdir(parents=True, exist_ok=True)
         link.unlink(missing_ok=True)
         link.symlink_to(path)
-        base = str(Path(self._run.dir).parent / "from")
-        try:
-            self._run.save(glob.escape(str(link)), base_path=base, policy="now")
-        except Exception as error:  # as above
-            raise Away(f"W&B's client failed: {type(error).__name__}: {error}") from error
+        with _client():
+            self._run.save(glob.escape(str(link)), base_path=str(base), policy="now")
         self._uploads[name] = path.stat().st_size
 
     def confirm(self) -> None:
@@ -196,6 +191,15 @@ class OnlineRun:
             raise Away(f"W&B's client cannot open the run: {text}"[:500]) from None
         finally:
             os.environ.pop("WANDB_SERVICE", None)  # it would lead our children to our helper process
+
+
+@contextmanager
+def _client() -> Iterator[None]:
+    """W&B's client is foreign code: whatever it raises, the rows go another way."""
+    try:
+        yield
+    except Exception as error:
+        raise Away(f"W&B's client failed: {type(error).__name__}: {error}") from error
 
 
 def leave() -> None:
