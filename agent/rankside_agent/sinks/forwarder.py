@@ -103,7 +103,7 @@ class Forwarder:
         self._complete = True
 
     def hurry(self) -> None:
-        """No more points will come, and little time is left: flush in every round, and try again soon."""
+        """No more points will come, and little time is left: flush once all is read, and try again soon."""
         self._hurried = self._complete = True
         self._next_try = float("-inf")
 
@@ -123,8 +123,12 @@ class Forwarder:
             self._unflushed += len(entry.payload)
         if not entries and self._unseen and not (points.settled or self._all_ended):
             self._end_all(sink, reader, points)
-        if self._unflushed and (self._unflushed >= FLUSH_BYTES or self._until_flush() <= 0):
-            self._checkpoint(sink, reader)
+        if self._unflushed:
+            if self._due(bool(entries)):
+                self._checkpoint(sink, reader)
+        elif sink.provisional and self._until_flush() <= 0:
+            self._flushed = time.monotonic()
+            sink.flush()  # nothing is to be written, but a stand-in looks whether its tracker is back
         if not entries and not self._unflushed:
             if self._complete and not sink.provisional:
                 self._finish(sink)
@@ -250,9 +254,14 @@ class Forwarder:
         pause, self._idle = self._idle, min(self._idle * 2, LONGEST_IDLE)
         return min(pause, max(self._until_flush(), 0.0)) if self._unflushed else pause
 
+    def _due(self, moved: bool) -> bool:
+        """Whether to flush now; in a hurry as soon as all is read."""
+        halt = self._hurried and not moved
+        return halt or self._unflushed >= FLUSH_BYTES or self._until_flush() <= 0
+
     def _until_flush(self) -> float:
         seconds = self._sink.flush_seconds if self._sink is not None else Sink.flush_seconds
-        return 0.0 if self._hurried else self._flushed + seconds - time.monotonic()
+        return self._flushed + seconds - time.monotonic()
 
     def _let_go(self) -> None:
         self._note_remark()

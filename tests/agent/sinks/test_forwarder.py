@@ -20,6 +20,8 @@ class Tracker:
         self.trouble = []  # names of calls that will fail, in this order
         self.made = 0
         self.settled = True
+        self.away = False
+        self.flushes = 0
 
     def sink(self, _name):
         """The class of its sink."""
@@ -42,6 +44,10 @@ class Tracker:
             def settled(self):
                 return tracker.settled
 
+            @property
+            def provisional(self):
+                return tracker.away
+
             def write(self, point):
                 tracker.fail("write")
                 if isinstance(point, Scalars):
@@ -49,6 +55,7 @@ class Tracker:
 
             def flush(self):
                 tracker.fail("flush")
+                tracker.flushes += 1
                 tracker.steps = list(self._waiting)
 
             def state(self):
@@ -133,6 +140,42 @@ def test_a_waiting_sink_says_when_it_will_try_again(run, forwarder, tracker):
     assert status["last_error"] == "ConnectionError: write refused"
     assert status["next_try"] == pytest.approx(status["updated"] + wait, abs=0.1)
     assert 0 < forwarder.round() <= wait  # too early: not even asked
+
+
+def test_a_stand_in_looks_for_its_tracker_though_no_more_points_come(run, forwarder, tracker, monkeypatch):
+    clock = [100.0]
+    monkeypatch.setattr("time.monotonic", lambda: clock[0])
+    tracker.away = True
+    run.metrics(run.open(), 1, loss=1.0)
+    while not forwarder.drained:
+        clock[0] += forwarder.round()
+    written = tracker.flushes
+    clock[0] += Sink.flush_seconds - 0.1
+    forwarder.round()
+    assert tracker.flushes == written
+    clock[0] += 0.2
+    forwarder.round()
+    assert tracker.flushes == written + 1
+    tracker.away = False
+    clock[0] += 10
+    forwarder.round()
+    assert tracker.flushes == written + 1  # back, with nothing to write
+
+
+def test_a_hurried_backlog_is_flushed_once_it_is_read(run, tracker, monkeypatch):
+    monkeypatch.setattr("rankside_agent.sinks.forwarder.READ_BYTES", 1)  # an entry a round
+    channel = run.open()
+    for step in range(10):
+        run.metrics(channel, step, loss=1.0)
+    monkeypatch.setattr("time.monotonic", lambda: 100.0)
+    forwarder = Forwarder(run.path, "plain", make=tracker.sink)
+    forwarder.round()
+    forwarder.hurry()
+    before = tracker.flushes
+    while not forwarder.drained:
+        forwarder.round()
+    assert tracker.steps == list(range(10))
+    assert tracker.flushes == before + 1
 
 
 def test_a_sink_that_holds_points_back_keeps_its_position(run, forwarder, tracker):
