@@ -8,7 +8,7 @@ PIP_FLAGS ?=
 BIN = $(VENV)/bin
 INSTALL = $(BIN)/pip install --quiet --constraint constraints.txt $(PIP_FLAGS)
 CHAOS ?= short
-PARALLEL ?= --numprocesses 2 --dist loadfile
+PARALLEL ?= --numprocesses 2 --dist worksteal
 
 .PHONY: demo test lint check chaos bench clean
 

@@ -143,8 +143,9 @@ class Node:
         ]
 
     def all_delivered(self) -> bool:
-        """Every run was finished and moved away."""
-        return not any((self.state / "runs").iterdir()) if (self.state / "runs").exists() else False
+        """Every run was finished and moved away; one that no agent has found yet is not."""
+        runs, done = self.state / "runs", self.state / "done"
+        return runs.exists() and done.exists() and not any(runs.iterdir()) and any(done.iterdir())
 
     def close(self) -> None:
         for process in self.started:
