@@ -22,7 +22,7 @@ FAKE = """
     server = socket.socket(socket.AF_UNIX)
     server.bind(os.environ["RANKSIDE_ENDPOINT"].removeprefix("ipc://"))
     server.listen(100)
-    while not os.path.exists("stop"): time.sleep(0.02)
+    while os.path.exists("started") and not os.path.exists("stop"): time.sleep(0.02)
     """
 
 
