@@ -25,6 +25,8 @@ from rankside import endpoint
 from rankside.version import __version__
 from rankside_agent import files, status
 from rankside_agent.config import Settings
+from rankside_agent.gauges import Gauges
+from rankside_agent.gpu.poller import Poller
 from rankside_agent.memory import keep_freed_memory
 from rankside_agent.ownership import Endpoint, Lock
 from rankside_agent.receiver import Receiver
@@ -60,7 +62,9 @@ class Agent:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self.endpoint = Endpoint(self._context, self.target)
         self.agent_id = _agent_id(self.state_dir / "agent-id")
-        self.registry = Registry(self.state_dir, settings, self.report, self._wake)
+        poller = Poller(settings.gpu_sources, say=logger.info)
+        self.gauges = Gauges(self._wake, settings.system_seconds, poller)
+        self.registry = Registry(self.state_dir, settings, self.report, self._wake, self.gauges.poll)
         self.receiver = Receiver(
             self.endpoint.socket, self.registry, self.agent_id, self._answer, self.report
         )
@@ -115,6 +119,7 @@ class Agent:
             if self._wakefd in ready:
                 os.eventfd_read(self._wakefd)
                 self._carefully(self.registry.settle)
+                self._carefully(self.gauges.settle)
             now = time.monotonic()
             if now - ticked >= _TICK:
                 ticked = now
@@ -124,6 +129,7 @@ class Agent:
         self._recovery.tick(now)
         busy = self.registry.busy()  # a short run may come and go between two looks
         self.registry.tick(now)
+        self.gauges.tick(now, self.registry.runs.values())
         if busy or self.registry.busy():
             self._idle_since, self._served = now, True
         if not self.endpoint.intact():
@@ -165,6 +171,7 @@ class Agent:
     def _leave(self) -> None:
         self._carefully(self.receiver.receive)
         self._carefully(lambda: self.registry.close(self.settings.stop_flush_seconds))
+        self.gauges.close()
         self.endpoint.close()
         self._context.destroy(linger=200)
         self._state_lock.release()

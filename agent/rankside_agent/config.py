@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from rankside import endpoint
+from rankside_agent.gpu import SOURCES
 
 
 class SettingsError(ValueError):
@@ -50,8 +51,19 @@ class Settings(BaseModel):
     """An agent that a rank started leaves this long after its last run is done and delivered."""
     lost_after_seconds: Annotated[float, Field(ge=1)] = 60.0
     """Silence after which a rank that cannot be watched (another host, over tcp) counts as lost."""
+    system_seconds: Annotated[float, Field(ge=0)] = 15.0
+    """Between two looks at the node's CPU, memory, disks, network and GPUs, for system/...; 0: never."""
+    gpu_sources: tuple[str, ...] = tuple(SOURCES)
+    """Where GPUs are read from, in the order in which they are tried."""
     finish_after_seconds: Annotated[float, Field(ge=0)] = 2.0
     """How long after its last rank a run is taken for finished."""
+
+    @field_validator("gpu_sources")
+    @classmethod
+    def _known(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        if unknown := [name for name in names if name not in SOURCES]:
+            raise ValueError(f"unknown: {', '.join(unknown)}; known: {', '.join(SOURCES)}")
+        return names
 
     def resolved_endpoint(self) -> str:
         """Raises OSError where the socket folder is somebody else's."""

@@ -5,9 +5,9 @@ A run has two journals of this form, `logs` and `points` (what trackers need, ke
 
     segment file    {number:08d}.seg, entries one after another; the first is HEADER
     entry           payload length u32 | crc32 u32 | type u8 | channel u32 | payload
-    HEADER          msgpack {records, channels: {index: {info, last, ended}}}: all that readers must know
-                    of what came before, so that older segments can go
-    OPEN, END, NOTE, MODULE     msgpack
+    HEADER          msgpack {records, channels: {index: {info, last, ended, sample, resume}}}: all that
+                    readers must know of what came before, so that older segments can go
+    OPEN, END, NOTE, MODULE, LINE, FIGURES      msgpack
     BATCH           first u64, last u64, count u32, then `count` frames as they came from the rank
 """
 
@@ -16,7 +16,7 @@ from __future__ import annotations
 import errno
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -40,6 +40,11 @@ class EntryType(IntEnum):
     END = 3
     NOTE = 4
     MODULE = 5
+    LINE = 6
+    FIGURES = 7
+
+
+_ANSWERS = frozenset((EntryType.LINE, EntryType.FIGURES))
 
 
 class Position(NamedTuple):
@@ -59,7 +64,7 @@ class Entry(NamedTuple):
     info: dict[str, Any]
 
     def value(self) -> Any:
-        """The content of OPEN, END, NOTE and MODULE."""
+        """The content of every other type than BATCH."""
         return wire.unpack(self.payload)
 
     def records(self) -> int:
@@ -78,11 +83,17 @@ class Entry(NamedTuple):
 
 @dataclass
 class ChannelState:
-    """What a journal knows of a channel: `info` as opened, the last sequence number stored, its end."""
+    """What a journal knows of a channel: `info` as opened, the last sequence number stored, its end.
+
+    `sample` is the sequence number of the last one that the agent has answered here with a line or figures of
+    its own, `resume` what it must know to go on with the next.
+    """
 
     info: dict[str, Any]
     last: int = 0
     ended: dict[str, Any] | None = None
+    sample: int = 0
+    resume: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass
@@ -94,16 +105,14 @@ class State:
 
     def header(self) -> bytes:
         """The payload of a HEADER entry."""
-        channels = {i: {"info": c.info, "last": c.last, "ended": c.ended} for i, c in self.channels.items()}
+        channels = {i: vars(channel) for i, channel in self.channels.items()}
         return wire.pack({"records": self.records, "channels": channels})
 
     @classmethod
     def of_header(cls, payload: bytes) -> State:
         """From a HEADER entry."""
         found = wire.unpack(payload)
-        channels = {
-            int(i): ChannelState(c["info"], c["last"], c["ended"]) for i, c in found["channels"].items()
-        }
+        channels = {int(i): ChannelState(**channel) for i, channel in found["channels"].items()}
         return cls(found["records"], channels)
 
     def apply(self, kind: int, channel: int, payload: bytes) -> None:
@@ -120,6 +129,10 @@ class State:
             known.info = {**known.info, "module": wire.unpack(payload)}  # anew: earlier entries keep theirs
         elif kind == EntryType.END and channel in self.channels:
             self.channels[channel].ended = wire.unpack(payload)
+        elif kind in _ANSWERS and channel in self.channels:
+            value = wire.unpack(payload)
+            self.channels[channel].sample = max(int(value["sample"]), self.channels[channel].sample)
+            self.channels[channel].resume = value.get("resume") or self.channels[channel].resume
 
 
 class Journal:
@@ -156,6 +169,22 @@ class Journal:
     def note(self, channel: int, time: float, level_no: int, level: str, text: str) -> None:
         """A line of the agent's own, for the channel's log."""
         self._append(EntryType.NOTE, channel, wire.pack((time, level_no, level, text)))
+
+    def lines(self, channel: int, sample: int, time: float, texts: Sequence[str]) -> None:
+        """Lines that the agent made of a rank's sample, by its sequence number; not a second time."""
+        if texts and sample > self.state.channels[channel].sample:
+            value = {"sample": sample, "time": time, "texts": texts}
+            self._append(EntryType.LINE, channel, wire.pack(value))
+
+    def figures(self, channel: int, value: Mapping[str, Any]) -> None:
+        """Numbers of the agent's own: {"sample", "time", "step", "values", "resume"}.
+
+        With `sample`, the sequence number of the one that they answer, they are not stored a second time; 0
+        where they answer none.
+        """
+        sample = int(value["sample"])
+        if not sample or sample > self.state.channels[channel].sample:
+            self._append(EntryType.FIGURES, channel, wire.pack(value))
 
     def module(self, channel: int, name: str) -> None:
         """The channel's records from here on belong to another module."""

@@ -399,6 +399,11 @@ class LogFiles:
         at, number, level, text = entry.value()
         self._line(Outlets(pages, channel), channel, (at, number, level, "rankside", 0, text))
 
+    def _on_lines(self, pages: Pages, channel: Channel, entry: Entry) -> None:
+        value = entry.value()
+        for text in value["texts"]:
+            self._line(Outlets(pages, channel), channel, (value["time"], 20, "INFO", "rankside", 0, text))
+
     def _on_batch(self, pages: Pages, channel: Channel, entry: Entry) -> None:
         outlets = Outlets(pages, channel)
         for seq, kind, body in entry.frames():
@@ -456,6 +461,7 @@ _REMARKS: dict[int, Callable[[Any], tuple[Any, ...]]] = {Kind.EVENT: _event, Kin
 _ENTRIES: dict[int, Callable[[LogFiles, Pages, Channel, Entry], None]] = {
     EntryType.OPEN: LogFiles._on_open,
     EntryType.NOTE: LogFiles._on_note,
+    EntryType.LINE: LogFiles._on_lines,
     EntryType.BATCH: LogFiles._on_batch,
     EntryType.END: LogFiles._on_end,
 }

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rankside import record
-from rankside.identity import Hello
+from rankside.identity import Hello, is_last
 from rankside.wire import Kind, unpack
 
 _WARNED = 1000  # names remembered as warned about, for one rank
@@ -36,16 +36,17 @@ class Progress:
         self.dropped = int(values.get("dropped", 0))
         self.used = int(values.get("used", 0))
 
-    def take(self, kind: int, body: bytes) -> str:
-        """Count one record; returns a warning to write into the rank's log, or nothing."""
+    def take(self, kind: int, body: bytes) -> tuple[Any, str]:
+        """Count one record; returns its content, if it was looked at, and a warning for the rank's log."""
         self.counts[_NAMES[kind]] += 1
         look = _LOOKS.get(kind)
         if look is None:
-            return ""
+            return None, ""
         try:
-            return look(self, unpack(body))
+            fields = unpack(body)
+            return fields, look(self, fields)
         except Exception as error:  # noqa: BLE001  a stranger's record: it may hold anything
-            return f"a {_NAMES[kind]} record cannot be read: {error}"
+            return None, f"a {_NAMES[kind]} record cannot be read: {error}"
 
     def _metrics(self, fields: Any) -> str:
         self._at(fields[1])
@@ -61,6 +62,9 @@ class Progress:
         self._at(fields[1])
         return ""
 
+    def _params(self, _fields: Any) -> str:
+        return ""
+
     def _dropped(self, fields: Any) -> str:
         self.announced_drops += sum(int(count) for count in fields[1].values())
         return ""
@@ -74,6 +78,7 @@ _NAMES = {int(kind): kind.name.lower() for kind in Kind}
 _LOOKS = {
     int(Kind.METRICS): Progress._metrics,
     int(Kind.THROUGHPUT): Progress._throughput,
+    int(Kind.PARAMS): Progress._params,
     int(Kind.DROPPED): Progress._dropped,
 }
 
@@ -93,3 +98,9 @@ class Channel:
     how: str = ""  # it ended: clean, vanished or lost
     status: str = ""  # what its CLOSE said
     watched: bool = False  # whether its spool, and so its lock, is seen from here
+
+    @property
+    def speaks(self) -> bool:
+        """Whether trackers hear the run from this process, and it has the training line."""
+        hello = self.hello
+        return is_last(hello.rank, hello.world_size) and hello.role == "worker" and not hello.parent

@@ -17,6 +17,7 @@ from rankside_agent.attempts import Claim
 from rankside_agent.config import Settings
 from rankside_agent.progress import Channel
 from rankside_agent.runs import Run
+from rankside_agent.training.answers import Poll, unanswered
 
 CLAIM_DEADLINE = 2.0  # seconds that the run's folder may take to answer; then this node decides alone
 _GONE = 10_000  # channels remembered after their run was put away
@@ -39,9 +40,15 @@ class Registry:
     """Owned by the agent's loop. `wake` is called from claim threads, to make the loop call `settle`."""
 
     def __init__(
-        self, state: Path, settings: Settings, report: Callable[[str], None], wake: Callable[[], None]
+        self,
+        state: Path,
+        settings: Settings,
+        report: Callable[[str], None],
+        wake: Callable[[], None],
+        poll: Poll = unanswered,
     ) -> None:
         """Open every unfinished run. One that cannot be opened is reported and left as it is."""
+        self._poll = poll
         self._living, self._done = state / "runs", state / "done"
         self._settings, self._report, self._wake = settings, report, wake
         self._opening: dict[str, Opening] = {}
@@ -53,7 +60,7 @@ class Registry:
         self._living.mkdir(parents=True, exist_ok=True)
         for folder in sorted(self._living.iterdir()):
             try:
-                self.runs[folder.name] = Run(folder, settings, report)
+                self.runs[folder.name] = Run(folder, settings, report, poll)
             except Exception as error:  # noqa: BLE001  one broken folder must not cost the others their agent
                 report(f"{folder}: cannot be opened, left as it is: {type(error).__name__}: {error}")
 
@@ -138,7 +145,7 @@ class Registry:
                 finished.rename(folder)
             if not isinstance(files.read_json(folder / "run.json"), dict):  # new, or lost with the power
                 runs.begin(folder, hello)
-            run = self.runs[name] = Run(folder, self._settings, self._report)
+            run = self.runs[name] = Run(folder, self._settings, self._report, self._poll)
         return run
 
     def tick(self, now: float) -> None:

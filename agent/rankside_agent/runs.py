@@ -15,18 +15,20 @@ from pathlib import Path
 from typing import Any
 
 from rankside import wire
-from rankside.identity import Hello, is_last, safe_name
+from rankside.identity import Hello, safe_name
 from rankside.parameters import LEVELS
 from rankside.wire import Kind
 from rankside_agent import files, origin, sinks
 from rankside_agent.attempts import Claim, Claims
 from rankside_agent.config import Settings
+from rankside_agent.gauges import Seen
 from rankside_agent.journal import ChannelState, Journal, Position, segments
 from rankside_agent.logfile import Rotation
 from rankside_agent.logfiles import LogFiles
 from rankside_agent.progress import Channel
 from rankside_agent.sinks import tracker_environ
 from rankside_agent.sinks.supervisor import Supervisor
+from rankside_agent.training.answers import Answers, Poll, unanswered
 from rankside_agent.writer import Writer
 
 # Which journal a record goes to; an event is both a line to read and a point for the trackers
@@ -43,8 +45,10 @@ class Gap(ValueError):
 class Run:
     """Owned by the agent's loop; every method is quick, apart from the disk the journal lies on."""
 
-    def __init__(self, folder: Path, settings: Settings, report: Callable[[str], None]) -> None:
-        """Open the journals and start the readers. Raises OSError."""
+    def __init__(
+        self, folder: Path, settings: Settings, report: Callable[[str], None], poll: Poll = unanswered
+    ) -> None:
+        """Open the journals and start the readers; `poll` asks for the node's GPUs. Raises OSError."""
         self.folder = folder
         self._settings = settings
         self._tell = report
@@ -56,6 +60,11 @@ class Run:
             state.info["channel"]: _channel(i, state) for i, state in self.logs.state.channels.items()
         }
         self._next_index = max([*self.logs.state.channels, *self.points.state.channels, 0]) + 1
+        self.answers = Answers(
+            self.logs, self.points, self.living, self.facts.setdefault("devices", {}), poll, self.save
+        )
+        for channel in self.living():
+            self.answers.recover(channel)
         self.claims = Claims(self.exp_root, settings.allowed_roots, folder.name)
         self.writer = Writer(self._log_files, self._report, folder.name)
         self.sinks: dict[str, Supervisor] = {}
@@ -169,7 +178,7 @@ class Run:
         if hello.module not in self.facts["modules"]:
             self.facts["modules"].append(hello.module)
         self.facts.update(module=hello.module, world_size=hello.world_size)
-        if _speaks(hello):
+        if channel.speaks:
             self._prepare_sinks(channel)
         self.save()
 
@@ -245,22 +254,34 @@ class Run:
         known = self.points.state.channels.get(channel.index)
         seen = known.last if known else 0
         points = [frame for frame in found if frame.kind in _POINTS and frame.seq > seen]
+        self.answers.expect(channel, {frame.kind for frame in points})
+        place = self.points.end
         if points:  # before the logs: their journal is the one that says how far the channel is
             self.points.batch(channel.index, first, last, len(points), _join(data, points))
         logs = [frame for frame in found if frame.kind in _LOGS]
         self.logs.batch(channel.index, first, last, len(logs), _join(data, logs))
         channel.last = last
-        self._look(channel, data, found)
+        self._look(channel, data, found, place)
+        self.answers.tick(time.monotonic())
 
-    def _look(self, channel: Channel, data: bytes, found: list[wire.Frame]) -> None:
+    def _look(self, channel: Channel, data: bytes, found: list[wire.Frame], place: Position) -> None:
         progress = channel.progress
         for frame in found:
             if frame.kind == Kind.LOG:
                 progress.counts["log"] += 1
                 continue
-            warning = progress.take(frame.kind, wire.body(data, frame))
+            fields, warning = progress.take(frame.kind, wire.body(data, frame))
+            if fields is not None:
+                warning = warning or self._answer(channel, frame, fields, place)
             if warning:
                 self.logs.note(channel.index, time.time(), 30, "WARNING", warning)
+
+    def _answer(self, channel: Channel, frame: wire.Frame, fields: Any, place: Position) -> str:
+        try:
+            self.answers.take(channel, frame.seq, frame.kind, fields, place)
+        except Exception as error:  # noqa: BLE001  a stranger's record: it may hold anything
+            return f"a {Kind(frame.kind).name.lower()} record cannot be used: {error}"
+        return ""
 
     def _enter_module(self, channel: Channel, data: bytes, frame: wire.Frame) -> None:
         name = _said(data, frame, channel.hello.module)
@@ -287,6 +308,7 @@ class Run:
             who = f"rank {channel.hello.label} (pid {channel.hello.pid} on {channel.hello.host})"
             step = "" if channel.progress.step is None else f", last step {channel.progress.step}"
             self.note(channel, 30, "WARNING", f"{who} ended without a goodbye: {how}{step}")
+        self.answers.end(channel)
         info = {"time": time.time(), "status": status, "how": how}
         self.points.end_channel(channel.index, info)
         self.logs.end_channel(channel.index, info)
@@ -306,6 +328,17 @@ class Run:
                 worst = [status for status in ("failed", "killed", "finished") if status in said]
                 known["ended"], known["status"] = time.time(), worst[0] if worst else "finished"
         self.save()
+
+    def wants_system(self) -> bool:
+        """Whether a tracker would show the node's figures."""
+        return bool(self.facts["sinks"]) and any(channel.speaks for channel in self.living())
+
+    def system(self, at: float, seen: Seen | None, host: dict[str, float]) -> None:
+        """The node's figures, from the agent's gauges."""
+        try:
+            self.answers.system(at, seen, host)
+        except OSError as error:  # a full disk: there will be others
+            self._report(f"figures of the node are left out: {error}")
 
     def revive(self, channel: Channel) -> None:
         """A rank that was taken for lost has spoken again."""
@@ -347,6 +380,7 @@ class Run:
             if supervisor.starts > max(starts, 1):
                 log = self.folder / "sinks" / f"{name}.log"
                 self._report(f"sink {name} ended ({supervisor.last_exit}) and was started again; see {log}")
+        self.answers.tick(now)
         self.logs.drop_before(self.writer.durable().segment)
         self._limit_journal(now)
 
@@ -453,11 +487,6 @@ def _channel(index: int, state: ChannelState) -> Channel:
     ended = state.ended or {}
     status, how = ended.get("status", ""), ended.get("how", "")
     return Channel(index, hello, state.info["attempt"], state.last, ended=bool(ended), status=status, how=how)
-
-
-def _speaks(hello: Hello) -> bool:
-    """Whether trackers hear the run from this process."""
-    return is_last(hello.rank, hello.world_size) and hello.role == "worker" and not hello.parent
 
 
 def _said(data: bytes, frame: wire.Frame, otherwise: str) -> str:

@@ -31,7 +31,7 @@ def report(agent: Agent) -> dict[str, Any]:
             "auto": agent.auto,
             "stopping": agent.stopping_since is not None,
             "counts": dict(agent.receiver.counts),
-            "memory_source": "none: GPU memory is not polled yet",
+            "gpus": agent.gauges.status(),
         },
         "runs": [_run(run) for run in agent.registry.runs.values()],
     }

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from rankside import identity, settings
+from rankside import device, identity, settings
 from rankside.client import Monitor, Options, new_channel
 from rankside.no_monitor import NoMonitor
 from rankside.settings import ConfigError
@@ -83,6 +83,7 @@ def init(
         spool="",
         config=resolved.values,
         version=__version__,
+        gpus=device.visible() if role == "worker" else {},
         launch=told,
         environ=environ,
     )

@@ -18,7 +18,8 @@ from types import TracebackType
 from typing import Any
 
 from rankside import endpoint, record, wire
-from rankside.identity import Hello
+from rankside.device import Device
+from rankside.identity import Hello, is_last
 from rankside.parameters import LEVELS
 from rankside.settings import DEFAULT_FLUSH
 from rankside.spool import Spool
@@ -52,6 +53,7 @@ class Monitor:
         self._status: str | None = None
         self._refused: set[str] = set()
         self._undo: list[Callable[[], None]] = []
+        self._device = Device(_shows_memory(hello))
         self._spool: Spool | None = None
         self._transport: Transport | None = None
         self._opening = False
@@ -86,8 +88,13 @@ class Monitor:
             self._spare_metrics(values, step, error)
 
     def throughput(self, step: int | None = None, **fields: Any) -> None:
-        """One sample of speed: elapsed_s, global_batch_size, seq_length, tflops and others, where known."""
-        self._put(Kind.THROUGHPUT, step, fields)
+        """One sample of speed, each figure where it is known.
+
+        elapsed_s (of one iteration), global_batch_size, seq_length, tflops (per GPU), consumed_samples,
+        train_iters, skipped_iterations, nan_iterations, and timers, a dict of seconds by name. Others are
+        scalars `throughput/{name}`.
+        """
+        self._put(Kind.THROUGHPUT, step, {**fields, **self._device.fields()})
 
     def params(self, values: Mapping[str, Any] | None = None, **more: Any) -> None:
         """Parameters of the run; objects without a plain form become readable text, secrets are masked."""
@@ -352,6 +359,7 @@ class Monitor:
         self._pack = record.Packer()
         self._spool = self._transport = None
         self._opening, self._not_before, self._lost = False, 0.0, Counter()
+        self._device = Device(False)
         parent = self._hello.channel
         self._hello = replace(
             self._hello,
@@ -367,6 +375,12 @@ class Monitor:
 def new_channel(host: str, label: str) -> str:
     """A name no other process ever has, and that may stand as a folder."""
     return f"{host[:40]}-{label[:60]}-{os.getpid()}-{os.urandom(6).hex()}".replace("/", "_")
+
+
+def _shows_memory(hello: Hello) -> bool:
+    """Whether this rank's memory stands in the training line, or among MLflow's performance metrics."""
+    flags = ("log_throughput", "mlflow_upload_performance_metrics")
+    return is_last(hello.rank, hello.world_size) and any(hello.config.get(flag) is True for flag in flags)
 
 
 def _place_of(trace: TracebackType | None) -> tuple[str, int]:

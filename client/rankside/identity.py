@@ -13,6 +13,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from rankside import device
+
 
 class Launcher(NamedTuple):
     """The variables of one launcher: rank, world size, rank on this node, and what tells its jobs apart."""
@@ -97,6 +99,7 @@ class Hello:
     spool: str
     config: dict[str, Any] = field(default_factory=dict)
     version: str = ""
+    gpus: dict[str, Any] = field(default_factory=dict)  # device.visible: its masks, and what it sees
     launch: dict[str, Any] = field(default_factory=dict, repr=False)  # how it was started; nothing secret
     environ: dict[str, str] = field(default_factory=dict, repr=False)  # trackers' variables, with secrets
 
@@ -118,6 +121,8 @@ class Hello:
             if isinstance(value[name], str) and (len(value[name]) > 4096 or "\0" in value[name]):
                 raise ValueError(f"hello: {name} is too long or holds a NUL")
             found[name] = value[name]
+        if found.get("gpus"):
+            found["gpus"] = device.checked_visible(found["gpus"])
         if found.get("launch") or found.get("environ"):
             from rankside import launch
 
@@ -127,7 +132,7 @@ class Hello:
 
 
 # Left out by clients of older versions, whose spools may still lie there
-_HELLO_OPTIONAL = ("config", "version", "launch", "environ")
+_HELLO_OPTIONAL = ("config", "version", "gpus", "launch", "environ")
 _OPTIONAL_INT = (int, type(None))
 _HELLO_TYPES: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("channel", "exp_root", "exp_name", "user", "team", "module", "role", "label"), (str,)),
@@ -137,7 +142,7 @@ _HELLO_TYPES: dict[str, tuple[type, ...]] = {
     "parent": (str, type(None)),
     "shared_job": (bool,),
     "started": (float, int),
-    **dict.fromkeys(("config", "launch", "environ"), (dict,)),
+    **dict.fromkeys(("config", "gpus", "launch", "environ"), (dict,)),
 }
 
 

@@ -133,6 +133,7 @@ PARAMETERS: dict[str, Parameter] = {
     "mlflow_upload_logs": Parameter(False, BOOL),
     "mlflow_upload_performance_metrics": Parameter(False, BOOL),
     # training metrics
+    "framework": Parameter("megatron", TEXT),
     "log_interval": Parameter(100, POSITIVE),
     "log_throughput": Parameter(False, BOOL),
     "log_avg_skip_iterations": Parameter(2, COUNT),

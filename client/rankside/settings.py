@@ -15,6 +15,8 @@ from rankside.identity import safe_name
 from rankside.parameters import PARAMETERS
 
 DEFAULT_FLUSH = 2.0  # seconds that leaving may wait for the agent
+# Whoever sets one of these trains with TorchTitan; every rank's metrics are wanted by others, too
+_TITAN = frozenset(name for name in PARAMETERS if "." in name) - {"metrics.save_for_all_ranks"}
 _GROUPS = frozenset(name.partition(".")[0] for name in PARAMETERS if "." in name)
 
 
@@ -36,14 +38,18 @@ def resolve(
     """Defaults, then the file or dict, then keywords. Raises ConfigError."""
     values = {name: copy.copy(parameter.default) for name, parameter in PARAMETERS.items()}
     notes: list[str] = []
+    given_names: set[str] = set()
     place = "config"
     if config is not None and not isinstance(config, Mapping):
         place = os.fspath(config)
         config = _read(Path(place))
     for where, given in ((place, config or {}), ("init()", overrides)):
         known, unknown = _split(given)
+        given_names.update(known)
         values.update({name: _checked(where, name, value) for name, value in known.items()})
         notes += _about_unknown(where, unknown)
+    if "framework" not in given_names and given_names & _TITAN:
+        values["framework"] = "torchtitan"
     return Config(values, tuple(notes), _forced(values))
 
 

@@ -14,6 +14,7 @@ from rankside import wire
 from rankside.identity import Hello
 from rankside.wire import Kind
 from rankside_agent.config import Settings
+from rankside_agent.gauges import Seen
 from rankside_agent.journal import Entry, Journal, Reader
 from rankside_agent.logfile import Rotation, rotated
 from rankside_agent.logfiles import LogFiles
@@ -190,11 +191,14 @@ class House:
         self.root, self.state = root, root / "state"
         self.settings = Settings(**{"finish_after_seconds": 0.0, "segment_bytes": 1 << 16, **settings})
         self.reports: list[str] = []
+        self.polls: list[Callable[[Seen | None], None]] = []  # that wait for the node's GPUs
         self.registry = self.start()
 
     def start(self) -> Registry:
         """An agent that was just started, or started again after it was killed."""
-        self.registry = Registry(self.state, self.settings, self.reports.append, lambda: None)
+        self.registry = Registry(
+            self.state, self.settings, self.reports.append, lambda: None, self.polls.append
+        )
         return self.registry
 
     def kill(self) -> None:

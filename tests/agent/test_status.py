@@ -30,6 +30,7 @@ def report(house: House) -> Callable[[], dict[str, Any]]:
         stopping_since=None,
         receiver=SimpleNamespace(counts={"batches": 3}),
         registry=house.registry,
+        gauges=SimpleNamespace(status=lambda: {"source": "amdsmi", "cards": 8, "polls": 3}),
     )
     return lambda: status.report(agent)
 

@@ -68,6 +68,7 @@ DEFAULTS = {
     "profiling.enable_memory_snapshot": False,
     "profiling.save_memory_snapshot_folder": "memory_snapshot",
     "profiling.save_traces_folder": "profile_traces",
+    "framework": "megatron",
     "use_rocm_mem_info": False,
     "use_rocm_mem_info_iters": [1, 2],
 }

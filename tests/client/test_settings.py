@@ -41,6 +41,7 @@ def test_a_yaml_file_flat_and_nested(here):
         "metrics.log_freq": 3,
         "metrics.enable_wandb": True,
         "profiling.enable_profiling": True,
+        "framework": "torchtitan",
     }
     for given in (path, str(path)):
         found = resolve(given, {})
@@ -51,12 +52,30 @@ def test_a_yaml_file_flat_and_nested(here):
 def test_a_json_file(here):
     path = here / "run.json"
     path.write_text(json.dumps({"log_interval": 5, "metrics": {"log_freq": 3}}))
-    assert resolve(path, {}).values == {**DEFAULTS, "log_interval": 5, "metrics.log_freq": 3}
+    changed = {"log_interval": 5, "metrics.log_freq": 3, "framework": "torchtitan"}
+    assert resolve(path, {}).values == {**DEFAULTS, **changed}
 
 
 def test_keywords_come_before_the_file_or_dict():
     found = resolve({"log_interval": 5, "log_progress": True}, {"log_interval": 7})
     assert found.values == {**DEFAULTS, "log_interval": 7, "log_progress": True}
+
+
+@pytest.mark.parametrize(
+    ("given", "framework"),
+    [
+        ({}, "megatron"),
+        ({"log_throughput": True}, "megatron"),
+        ({"metrics": {"save_for_all_ranks": True}}, "megatron"),
+        ({"metrics": {"enable_wandb": True}}, "torchtitan"),
+        ({"profiling.profile_freq": 5}, "torchtitan"),
+        ({"profiling.profile_freq": 5, "framework": "megatron"}, "megatron"),
+        ({"framework": "torchtitan"}, "torchtitan"),
+    ],
+)
+def test_whoever_names_torchtitans_parameters_trains_with_it(given, framework):
+    assert resolve(given, {}).values["framework"] == framework
+    assert resolve(None, given).values["framework"] == framework
 
 
 def test_nested_and_dotted_names_are_the_same():

@@ -51,10 +51,22 @@ def _agent(agent: dict[str, Any]) -> Iterator[str]:
     stopping = ", stopping" if agent["stopping"] else ""
     yield f"agent {agent['version']}  pid {agent['pid']}{stopping}  {agent['endpoint']}"
     yield f"state {agent['state_dir']}"
-    yield f"GPU memory source: {agent['memory_source']}"
+    yield f"GPUs: {_gpus(agent['gpus'])}"
     bad = agent["counts"].get("bad messages", 0)
     if bad:
         yield f"bad messages skipped: {bad}"
+
+
+def _gpus(gpus: dict[str, Any]) -> str:
+    """Where they are read from; nobody asks before a training wants it."""
+    if not gpus["polls"]:
+        return "not asked yet"
+    told = [f"{gpus['cards']} through {gpus['source']}"] if gpus["source"] else []
+    if gpus["problem"]:
+        told.append(_harmless(gpus["problem"]))
+    counts = {"timeouts": "polls without an answer", "restarts": "restarts"}
+    told += [f"{gpus[name]} {what}" for name, what in counts.items() if gpus[name]]
+    return "; ".join(told) or "none"
 
 
 def _show(run: dict[str, Any]) -> None:

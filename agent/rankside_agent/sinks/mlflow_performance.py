@@ -8,6 +8,7 @@ comes in a run is the source, so that a step has one value.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -21,28 +22,24 @@ _TIME = "perf/iteration_time_ms"
 _FLOPS = "perf/throughput_tflops_per_gpu"
 _TOKENS = "perf/tps_tokens_per_sec_per_gpu"
 _SOURCES = {
-    "iteration-time": _Metric(_TIME, 1000.0),  # rankside's throughput samples, and Megatron's timer
+    "iteration-time": _Metric(_TIME, 1000.0),  # throughput samples, and Megatron's timer
     "time_metrics/end_to_end(s)": _Metric(_TIME, 1000.0),  # TorchTitan
-    "throughput/tflops": _Metric(_FLOPS, 1.0),
+    "throughput(tflops/sec/gpu)": _Metric(_FLOPS, 1.0),
     "tflops": _Metric(_FLOPS, 1.0),  # TorchTitan
     "throughput": _Metric(_FLOPS, 1.0),  # Megatron
-    "throughput/tokens_per_second_per_gpu": _Metric(_TOKENS, 1.0),
-    "throughput/tokens_per_gpu_per_second": _Metric(_TOKENS, 1.0),
-    "throughput/tps": _Metric(_TOKENS, 1.0),
+    "token_throughput(tokens/sec/gpu)": _Metric(_TOKENS, 1.0),
     "throughput(tps)": _Metric(_TOKENS, 1.0),  # TorchTitan
-    "tokens/s/GPU": _Metric(_TOKENS, 1.0),
     **{
-        f"{prefix}{kind}_{name}": _Metric(f"perf/{kind}_{primus}", factor)
-        for prefix in ("", "throughput/")
-        for kind in ("rocm", "hip")
-        for name, primus, factor in (
-            ("current_mem_gb", "current_mem_gb", 1.0),
-            ("mem_usage_gb", "current_mem_gb", 1.0),
-            ("mem_utilization_pct", "mem_utilization_pct", 1.0),
-            ("mem_usage_ratio", "mem_utilization_pct", 100.0),
+        f"{kind}_{name}({unit})": _Metric(f"perf/{kind}_{primus}", 1.0)
+        for kind in ("rocm", "hip", "nvidia", "cuda")
+        for name, unit, primus in (
+            ("used_mem", "GB", "current_mem_gb"),
+            ("mem_usage", "%", "mem_utilization_pct"),
         )
     },
 }
+_GPU_USE = re.compile(r"system/rank-(.+)/gpu_use_percent")
+_UTILIZATION = "perf/gpu_utilization_pct"
 _MOST = 64  # names in the summary; one GPU's utilization has a name a rank
 
 
@@ -61,6 +58,9 @@ class Performance:
             elif (metric := _SOURCES.get(name)) and self._from.setdefault(metric.name, name) == name:
                 self._add(metric.name, value * metric.factor)
                 yield metric.name, value * metric.factor
+        for name, value in _utilization(values):
+            self._add(name, value)
+            yield name, value
 
     def state(self) -> dict[str, Any]:
         """What a new one must know to go on from here."""
@@ -88,6 +88,14 @@ class Performance:
             self._sums[name] = new
         elif len(self._sums) < _MOST:
             self._sums[name] = _Sum(1, value, value, value, value)
+
+
+def _utilization(values: Mapping[str, float]) -> Iterator[tuple[str, float]]:
+    """Of each rank's GPU, and their mean."""
+    found = {match[1]: value for name, value in values.items() if (match := _GPU_USE.fullmatch(name))}
+    yield from ((f"{_UTILIZATION}_rank{rank}", value) for rank, value in found.items())
+    if found:
+        yield f"{_UTILIZATION}_avg", math.fsum(found.values()) / len(found)
 
 
 class _Sum(NamedTuple):

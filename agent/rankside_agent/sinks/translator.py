@@ -51,6 +51,8 @@ class Translator:
         """The points of one entry."""
         if entry.type == EntryType.BATCH:
             yield from self._batch(entry)
+        elif entry.type == EntryType.FIGURES:
+            yield from self._figures(entry)
         elif entry.type == EntryType.END:
             source = self._source(entry)
             self._sources.pop(entry.channel, None)  # seldom comes back, and is then found again
@@ -62,6 +64,13 @@ class Translator:
             ended = entry.value()
             yield from self._speaker.ended(source)
             yield End(source, _time(ended.get("time"), source), str(ended.get("status", "")))
+
+    def _figures(self, entry: Entry) -> Iterator[Point]:
+        """The agent's own, which belong to no record: they are points, and not counted among those."""
+        source, value = self._source(entry), entry.value()
+        if source is not None and source.last and value["values"]:
+            time, step = _time(value["time"], source), _step(value["step"])[0]
+            yield Scalars(source, time, step, dict(value["values"]))
 
     def _batch(self, entry: Entry) -> Iterator[Point]:
         source = self._source(entry)
@@ -129,14 +138,20 @@ def _metrics(source: Source, time: Any, step: Any, values: Any) -> tuple[Scalars
 
 
 def _throughput(source: Source, time: Any, step: Any, values: Any) -> _Made:
-    point, refused = _metrics(source, time, step, values)
+    drawn = {name: value for name, value in values.items() if name not in _NOT_DRAWN}
+    point, refused = _metrics(source, time, step, drawn)
     named = {_THROUGHPUT_NAMES.get(name, f"throughput/{name}"): value for name, value in point.values.items()}
-    named.pop("", None)
     return point._replace(values=named), refused
 
 
-# Sizes are the same in every step: there is nothing to draw. The time has the name that Megatron gives it
-_THROUGHPUT_NAMES = {"elapsed_s": "iteration-time", "global_batch_size": "", "seq_length": ""}
+# What the agent makes figures of its own of (training/samples.py), and what is the same in every step
+_NOT_DRAWN = frozenset(
+    (
+        *("tflops", "global_batch_size", "seq_length", "train_iters", "consumed_samples", "device", "timers"),
+        *("hip_free", "hip_total", "cuda_free", "cuda_total", "skipped_iterations", "nan_iterations"),
+    )
+)
+_THROUGHPUT_NAMES = {"elapsed_s": "iteration-time"}  # Megatron's name for it
 
 
 def _params(source: Source, time: Any, values: Any) -> _Made:

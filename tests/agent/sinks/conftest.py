@@ -81,6 +81,11 @@ class RunFolder:
         """One record of metrics."""
         self.add(channel, (Kind.METRICS, (step, values)))
 
+    def figures(self, channel: int, step: int | None, **values: float) -> None:
+        """Scalars of the agent's own."""
+        self.time += 0.001
+        self.journal.figures(channel, {"sample": 0, "time": self.time, "step": step, "values": values})
+
     def end(self, channel: int, status: str = "finished") -> None:
         """The channel's process is gone."""
         self.journal.end_channel(channel, {"time": self.time, "status": status, "how": "clean"})

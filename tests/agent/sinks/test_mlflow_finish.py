@@ -80,9 +80,16 @@ def test_nothing_is_uploaded_without_a_word(tracked):
 def test_performance_metrics_have_their_names_and_a_summary(tracked, tmp_path):
     channel = tracked.open(config=ALL)
     for step in (1, 2):
-        sample = {"elapsed_s": 0.25 * step, "tflops": 400.0 + step, "seq_length": 4096}
-        tracked.run.add(channel, (Kind.THROUGHPUT, (step, sample)))
+        tracked.run.add(channel, (Kind.THROUGHPUT, (step, {"elapsed_s": 0.25 * step, "tflops": 9.0})))
         tracked.run.metrics(channel, step, **{"throughput(tps)": 8000.0 * step})
+        speed = {
+            "throughput(tflops/sec/gpu)": 400.0 + step,
+            "rocm_used_mem(GB)": 99.0,
+            "rocm_mem_usage(%)": 50.0,
+        }
+        tracked.run.figures(channel, step, **speed)
+        gpus = {f"system/rank-{rank}/gpu_use_percent": 10.0 * rank * step for rank in (1, 3)}
+        tracked.run.figures(channel, None, **gpus)
         tracked.deliver()
     tracked.ended()
     tracked.deliver()
@@ -90,6 +97,10 @@ def test_performance_metrics_have_their_names_and_a_summary(tracked, tmp_path):
     assert reader.scalars("perf/iteration_time_ms") == [(1, 250.0), (2, 500.0)]
     assert reader.scalars("perf/throughput_tflops_per_gpu") == [(1, 401.0), (2, 402.0)]
     assert reader.scalars("perf/tps_tokens_per_sec_per_gpu") == [(1, 8000.0), (2, 16000.0)]
+    assert reader.scalars("perf/rocm_current_mem_gb") == [(1, 99.0), (2, 99.0)]
+    assert reader.scalars("perf/rocm_mem_utilization_pct") == [(1, 50.0), (2, 50.0)]
+    assert reader.scalars("perf/gpu_utilization_pct_rank3") == [(1, 30.0), (2, 60.0)]
+    assert reader.scalars("perf/gpu_utilization_pct_avg") == [(1, 20.0), (2, 40.0)]
     assert reader.scalars("iteration-time") == [(1, 0.25), (2, 0.5)]
     summary = json.loads(reader.text("performance/summary.json", tmp_path))
     assert summary["perf/iteration_time_ms"] == {

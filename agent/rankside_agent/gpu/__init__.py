@@ -1,0 +1,25 @@
+"""Where GPUs' memory and state come from: the table of sources, in the order in which they are tried."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rankside_agent.gpu.source import Source
+
+SOURCES = {
+    "amdsmi": "rankside_agent.gpu.amdsmi:AmdSmi",
+    "sysfs": "rankside_agent.gpu.sysfs:Sysfs",
+    "rocm-smi": "rankside_agent.gpu.rocm_smi:RocmSmi",
+    "nvml": "rankside_agent.gpu.nvml:Nvml",
+}
+
+
+def load(name: str) -> type[Source]:
+    """The class of a source. Raises ValueError with the choices, and whatever its import raises."""
+    if name not in SOURCES:
+        raise ValueError(f"gpu source: unknown {name!r}; known: {', '.join(SOURCES)}")
+    module, _, attribute = SOURCES[name].partition(":")
+    found: type[Source] = getattr(import_module(module), attribute)
+    return found

@@ -1,0 +1,1 @@
+"""What the agent makes of throughput samples: averages, the training line, memory, timers, progress."""
