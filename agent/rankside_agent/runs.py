@@ -29,6 +29,7 @@ from rankside_agent.progress import Channel
 from rankside_agent.sinks import tracker_environ
 from rankside_agent.sinks.supervisor import Supervisor
 from rankside_agent.training.answers import Answers, Poll, unanswered
+from rankside_agent.training.neighbours import Neighbours
 from rankside_agent.writer import Writer
 
 # Which journal a record goes to; an event is both a line to read and a point for the trackers
@@ -60,8 +61,10 @@ class Run:
             state.info["channel"]: _channel(i, state) for i, state in self.logs.state.channels.items()
         }
         self._next_index = max([*self.logs.state.channels, *self.points.state.channels, 0]) + 1
+        self._neighbours = Neighbours(self.exp_root, settings.allowed_roots, folder.name)
+        devices = self.facts.setdefault("devices", {})
         self.answers = Answers(
-            self.logs, self.points, self.living, self.facts.setdefault("devices", {}), poll, self.save
+            self.logs, self.points, self.living, devices, poll, self.save, self._neighbours
         )
         for channel in self.living():
             self.answers.recover(channel)
@@ -431,6 +434,7 @@ class Run:
         for supervisor in self.sinks.values():
             supervisor.kill()
         self.claims.stop()
+        self._neighbours.close()
         self.save()
         self.logs.close()
         self.points.close()

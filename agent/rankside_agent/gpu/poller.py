@@ -14,7 +14,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from rankside_agent.gpu import SOURCES
@@ -31,6 +30,7 @@ IDLE = 600.0  # seconds without a question after which the process ends
 LONGEST_QUEUE = 1024
 UNKILLABLE = 3  # processes stuck in the kernel, after which no more are started
 _CLOSE = 0.7  # seconds for the thread to end
+_SAY_AGAIN, _LINES = 3600.0, 32  # seconds, and lines in that time
 _HIDING = ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL")
 
 log = logging.getLogger(__name__)
@@ -77,7 +77,8 @@ class Poller:
         self._stuck: list[Process] = []
         self._number = 0
         self._delay, self._next_start = FIRST_DELAY, 0.0
-        self._said = ""
+        self._names: list[str] = []
+        self._said: dict[str, float] = {}
         self._reading = Reading()
         self._trouble = ""
         self._counts = {"polls": 0, "timeouts": 0, "starts": 0, "refused": 0}
@@ -146,7 +147,7 @@ class Poller:
                 reading, host = self._polled(asked)
                 _tell(asked, reading, host)
             elif self._process is not None:
-                self._end(self._process, grace=_CLOSE)
+                self._end(self._process, 0.0 if self._closing else _CLOSE)
         if self._process is not None:
             self._end(self._process)
         _tell(self._drained(), None, {})
@@ -179,7 +180,7 @@ class Poller:
         return reading, values
 
     def _poll(self, gpus: bool, host: bool) -> tuple[Reading | None, dict[str, float]]:
-        process = self._process or self._start()
+        process = self._usable() or self._start()
         if process is None:
             return None, {}
         self._number += 1
@@ -195,6 +196,15 @@ class Poller:
             self._late(process, seconds, gpus)
         return None, {}
 
+    def _usable(self) -> Process | None:
+        """The process there is, unless it has ended by itself, or has no source while there is one again."""
+        process = self._process
+        if process is not None and process.ended:
+            self._lost(process, "ended between two polls", gpus=False)
+        elif process is not None and not self._reading.source and self._names != self._blame.trusted():
+            self._end(process)
+        return self._process
+
     def _understood(self, reply: dict[str, Any], gpus: bool) -> tuple[Reading, dict[str, float]]:
         try:
             cards = tuple(Card.of(plain) for plain in reply["cards"])
@@ -205,7 +215,7 @@ class Poller:
             raise Broken(f"sent a reply of another form: {type(error).__name__}: {error}") from error
         self._trouble = ""
         if gpus:
-            self._reading = replace(reading, problem=problem)
+            self._reading = reading
             self._tell_people(problem or f"GPUs are read through {reading.source}: {len(cards)}")
         return reading, host
 
@@ -219,7 +229,7 @@ class Poller:
             if seconds < self._starting:
                 self._trouble = "the process that asks the drivers is starting"
                 return
-        self._lost(process, f"no answer for {seconds:.3g} s", gpus)
+        self._lost(process, f"no answer for {seconds:.0f} s", gpus)
 
     def _lost(self, process: Process, why: str, gpus: bool) -> None:
         """Kill what is left of it, and wait before the next one."""
@@ -254,7 +264,8 @@ class Poller:
             self._tell_people(self._trouble)
             self._put_off()
             return None
-        child = [sys.executable, "-m", "rankside_agent.gpu.child", ",".join(self._blame.trusted())]
+        self._names = self._blame.trusted()
+        child = [sys.executable, "-m", "rankside_agent.gpu.child", ",".join(self._names)]
         try:
             self._process = Process(self._command or child, child_environ(self._environ))
         except OSError as error:  # no processes, memory or files left
@@ -265,8 +276,11 @@ class Poller:
         return self._process
 
     def _tell_people(self, line: str) -> None:
-        if line != self._said:
-            self._said = line
+        """Each line once an hour: one that comes and goes must not fill a log."""
+        now = self._clock()
+        self._said = {text: at for text, at in self._said.items() if now - at < _SAY_AGAIN}
+        if line not in self._said and len(self._said) < _LINES:
+            self._said[line] = now
             with suppress(Exception):
                 self._say(line)
 

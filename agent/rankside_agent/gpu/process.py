@@ -67,6 +67,11 @@ class Process:
         """Its exit status, once it is known."""
         return self._popen.returncode
 
+    @property
+    def ended(self) -> bool:
+        """Whether it has gone by itself."""
+        return self._popen.poll() is not None
+
     def send(self, request: dict[str, Any]) -> None:
         """One line, at once. Raises Broken where the process takes none."""
         line = json.dumps(request).encode() + b"\n"

@@ -8,6 +8,7 @@ journal is not stored there a second time.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -18,8 +19,9 @@ from rankside_agent.gauges import Seen
 from rankside_agent.journal import EntryType, Journal, Position, Reader
 from rankside_agent.progress import Channel
 from rankside_agent.training.memory import Memory
+from rankside_agent.training.neighbours import Neighbours
 from rankside_agent.training.rank_memory import figures_of, memory_of, said_device
-from rankside_agent.training.samples import Answer, Samples
+from rankside_agent.training.samples import Answer, Samples, polls
 
 Poll = Callable[[Callable[[Seen | None], None]], None]
 
@@ -43,6 +45,7 @@ class Answers:
         devices: dict[str, dict[str, Any]],
         poll: Poll,
         changed: Callable[[], None],
+        neighbours: Neighbours,
     ) -> None:
         self._logs = logs
         self._points = points
@@ -50,6 +53,8 @@ class Answers:
         self._devices = devices
         self._poll = poll
         self._changed = changed
+        self._neighbours = neighbours
+        self._numbers: Counter[int] = Counter()  # samples of ranks that are not answered here, by channel
         self._samples: dict[int, Samples] = {}
 
     @property
@@ -84,6 +89,8 @@ class Answers:
             self._look(channel, fields)
         if channel.speaks:
             self._of(channel).take(seq, kind, fields, place)
+        elif kind == Kind.THROUGHPUT:
+            self._measure_for_others(channel)
 
     def tick(self, now: float) -> None:
         """Answer what is ready. Raises OSError; nothing is lost, the next call goes on."""
@@ -129,6 +136,20 @@ class Answers:
                 if other.speaks and other.attempt == channel.attempt:
                     self._of(other).take_timers(label, fields[1], timers)
 
+    def _measure_for_others(self, channel: Channel) -> None:
+        """The last rank is on another node: the highest rank here asks for this node's GPUs, and tells."""
+        self._numbers[channel.index] += 1
+        beside = [each for each in self._channels() if each.attempt == channel.attempt and _counts(each)]
+        highest = max(beside, key=lambda each: each.hello.rank or 0, default=None)
+        if highest is channel and polls(channel.hello.config, self._numbers[channel.index]):
+
+            def told(seen: Seen | None) -> None:
+                memory = self._memory(channel, seen)
+                if memory is not None:
+                    self._neighbours.tell(channel.attempt, channel.hello.host, memory)
+
+            self._poll(told)
+
     def _of(self, channel: Channel) -> Samples:
         found = self._samples.get(channel.index)
         if found is None:
@@ -138,12 +159,15 @@ class Answers:
                 self._poll(lambda seen: then(self._memory(channel, seen)))
 
             def ranks() -> set[str]:
-                return {each.hello.label for each in self._channels() if each.attempt == channel.attempt}
+                return {hello.label for hello in self._beside(channel)}
 
-            hello = channel.hello
-            found = self._samples[channel.index] = Samples(
-                hello.config, hello.world_size, ask, ranks, known.resume if known else {}
-            )
+            def elsewhere() -> Memory | None:
+                alone = len(ranks()) >= hello.world_size
+                return None if alone else self._neighbours.fullest(channel.attempt, hello.host)
+
+            hello, resume = channel.hello, known.resume if known else {}
+            found = Samples(hello.config, hello.world_size, ask, ranks, resume, elsewhere)
+            self._samples[channel.index] = found
         return found
 
     def _memory(self, channel: Channel, seen: Seen | None) -> Memory | None:
@@ -151,11 +175,7 @@ class Answers:
 
     def _beside(self, channel: Channel) -> list[Hello]:
         """The ranks of this node in the same attempt."""
-        return [
-            each.hello
-            for each in self._channels()
-            if each.attempt == channel.attempt and not each.hello.parent and each.hello.role == "worker"
-        ]
+        return [each.hello for each in self._channels() if each.attempt == channel.attempt and _counts(each)]
 
     def _give(self, index: int, answer: Answer) -> None:
         """The lines first: the points' journal is the one that says how far it is."""
@@ -173,3 +193,8 @@ class Answers:
     ) -> None:
         value = {"sample": sample, "time": at, "step": step, "values": dict(values), "resume": resume}
         self._points.figures(index, value)
+
+
+def _counts(channel: Channel) -> bool:
+    """Whether it is a rank, and no launcher or forked child."""
+    return channel.hello.role == "worker" and not channel.hello.parent

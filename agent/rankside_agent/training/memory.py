@@ -32,6 +32,14 @@ class Memory(NamedTuple):
         """The same of the fullest GPU."""
         return 100.0 * (self.fullest or 0) / self.fullest_total if self.fullest_total else 0.0
 
+    def beside(self, other: Memory | None) -> Memory:
+        """With the fullest GPU of both."""
+        if other is None or (other.fullest or 0) <= (self.fullest or 0):
+            return self
+        return self._replace(
+            fullest=other.fullest, fullest_total=other.fullest_total, fullest_rank=other.fullest_rank
+        )
+
     def scalars(self) -> dict[str, float]:
         """Under Primus' names."""
         found: dict[str, float] = {}

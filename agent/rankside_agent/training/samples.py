@@ -46,7 +46,8 @@ class Samples:
     """Those of one channel, the last rank's. Owned by the agent's loop; nothing here waits or raises.
 
     `ask(then)` starts a poll of the GPUs, after which `then` is called with the rank's Memory, or None.
-    `ranks` gives the ranks of this node that are alive. `resume` is that of the last answer, or empty.
+    `ranks` gives the ranks of this node that are alive, `elsewhere` the fullest GPU of other nodes. `resume`
+    is that of the last answer, or empty.
     """
 
     def __init__(
@@ -56,11 +57,13 @@ class Samples:
         ask: Callable[[Callable[[Memory | None], None]], None],
         ranks: Callable[[], set[str]],
         resume: Mapping[str, Any],
+        elsewhere: Callable[[], Memory | None] = lambda: None,
     ) -> None:
         self._config = config
         self._world_size = max(world_size, 1)
         self._ask = ask
         self._ranks = ranks
+        self._elsewhere = elsewhere
         self._averages = Averages(
             int(config.get("log_avg_skip_iterations", 2)),
             int(config.get("log_avg_reset_interval", 10)),
@@ -149,17 +152,9 @@ class Samples:
         )
         waiting = _Waiting(sample, time.monotonic() + WAIT, self._resume(seq, place))
         self._waiting.append(waiting)
-        if self._polls():
+        if polls(self._config, self._number):
             waiting.polling = True
             self._ask(waiting.measured)
-
-    def _polls(self) -> bool:
-        """With `use_rocm_mem_info` every sample; else those of the numbers in `use_rocm_mem_info_iters`."""
-        if self._config.get("log_throughput") is not True:
-            return False
-        if self._config.get("use_rocm_mem_info") is True:
-            return True
-        return self._number in (self._config.get("use_rocm_mem_info_iters") or ())
 
     def _resume(self, seq: int, place: Any) -> dict[str, Any]:
         return {
@@ -177,7 +172,7 @@ class Samples:
         sample = waiting.sample
         if waiting.memory is not None:
             self._memory, sample.measured = waiting.memory, True
-        sample.memory = self._memory
+        sample.memory = self._memory and self._memory.beside(self._elsewhere())
         sample.timers = self._timers.pop(sample.step, {})
         resume = {**waiting.resume, "memory": list(self._memory) if self._memory else None}
         texts = list(self._texts(sample)) if self._writes_line(sample) else []
@@ -261,6 +256,16 @@ _HANDLERS: dict[int, Callable[[Samples, int, Any, Any], None]] = {
     int(Kind.PARAMS): Samples._on_params,
     int(Kind.THROUGHPUT): Samples._on_throughput,
 }
+
+
+def polls(config: Mapping[str, Any], number: int) -> bool:
+    """Whether the sample of this number, counted from 1, asks for the node's GPUs.
+
+    With `use_rocm_mem_info` every one does; else those of the numbers in `use_rocm_mem_info_iters`.
+    """
+    if config.get("log_throughput") is not True:
+        return False
+    return config.get("use_rocm_mem_info") is True or number in (config.get("use_rocm_mem_info_iters") or ())
 
 
 def finite(value: Any) -> bool:

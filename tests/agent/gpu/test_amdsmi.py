@@ -138,7 +138,7 @@ def test_letters_of_an_address_are_small(told):
         ("amdsmi_get_gpu_vram_info", []),
     ],
 )
-@pytest.mark.parametrize("status", [2, 3, 10, 7, 30], ids="not-supported not-yet no-perm failed busy".split())
+@pytest.mark.parametrize("status", [2, 3, 10, 7, 30])  # not supported, not yet, no permission, failed, busy
 def test_a_call_that_one_gpu_refuses_costs_that_value_of_that_gpu_alone(told, function, fields, status):
     whole = told(["gpus - * 3"], READ)
     cards = told(["gpus - * 3", f"status {function} 1 {status}"], READ)
