@@ -117,7 +117,9 @@ def test_in_a_container_its_only_interface_counts(machine, tmp_path):
     assert "system/disk_read_mb_s" not in found
 
 
-@pytest.mark.parametrize("disks", [{"nvme0n1": (-1, 5)}, {"dm-0": (1, 1)}, {}], ids=["set back", "gone", "none"])
+@pytest.mark.parametrize(
+    "disks", [{"nvme0n1": (-1, 5)}, {"dm-0": (1, 1)}, {}], ids=["set back", "gone", "none"]
+)
 def test_a_counter_that_is_set_back_or_gone_gives_no_value(host, machine, disks):
     machine.disks = disks
     found = host.read()

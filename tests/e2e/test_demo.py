@@ -127,7 +127,7 @@ def test_every_point_of_the_last_rank_is_in_the_event_files_once(first: Run, fol
     losses = scalars(events, "lm loss")
     assert [step for step, _ in losses] == list(range(1, STEPS + 1))
     assert losses[0][1] > losses[-1][1] > 0
-    for tag in ("grad norm", "learning rate", "tokens/s"):
+    for tag in ("grad norm", "learning rate", "token_throughput(tokens/sec/gpu)"):
         assert len(scalars(events, tag)) == STEPS
     assert [step for step, _ in scalars(events, "held-out loss")] == [STEPS]
 

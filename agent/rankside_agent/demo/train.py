@@ -44,7 +44,9 @@ def main() -> None:
         workspace=args.workspace,
         rank=RANK,
         world_size=WORLD_SIZE,
+        log_interval=args.log_interval,
         log_throughput=True,
+        log_progress=True,
         log_timers_to_tensorboard=True,
         disable_tensorboard="tensorboard" not in args.trackers,
         disable_mlflow="mlflow" not in args.trackers,
@@ -101,9 +103,7 @@ def train(args: argparse.Namespace) -> None:
         schedule.step()
         elapsed = time.perf_counter() - began
 
-        speed = texts * args.length / elapsed
-        numbers = {"lm loss": loss.detach(), "grad norm": norm, "learning rate": rate, "tokens/s": speed}
-        mon.metrics(numbers, step=step)
+        mon.metrics({"lm loss": loss.detach(), "grad norm": norm, "learning rate": rate}, step=step)
         mon.throughput(step=step, elapsed_s=elapsed, global_batch_size=texts, seq_length=args.length)
         logger.debug("step {}: {:.0f} ms", step, 1000 * elapsed)
         if step % args.log_interval == 0:

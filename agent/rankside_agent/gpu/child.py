@@ -116,7 +116,7 @@ def requests(alive: Callable[[], bool]) -> Iterator[Request]:
 
 
 def _parsed(line: bytes) -> Request | None:
-    with contextlib.suppress(ValueError):
+    with contextlib.suppress(ValueError, RecursionError):
         found = json.loads(line)
         if isinstance(found, dict):
             return found

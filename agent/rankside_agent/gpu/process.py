@@ -70,7 +70,7 @@ class Process:
     @property
     def ended(self) -> bool:
         """Whether it has gone by itself."""
-        return self._popen.poll() is not None
+        return self._status() is not None
 
     def send(self, request: dict[str, Any]) -> None:
         """One line, at once. Raises Broken where the process takes none."""
@@ -105,13 +105,14 @@ class Process:
         """Whether it is gone, after the end of its stdin and `grace`, or else killed. May be repeated."""
         with contextlib.suppress(OSError):
             self._stdin.close()
-        if not (grace and self._waited(grace)):
-            self.kill()
-        gone = self._waited(_REAP)
+        self._waited(grace)
+        self.kill()  # its helpers too, where it has gone by itself
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._popen.wait(_REAP)
         for stream in (self._stdout, self._stderr):
             with contextlib.suppress(OSError, ValueError):
                 stream.close()
-        return gone
+        return self._popen.returncode is not None
 
     @property
     def _stdin(self) -> BinaryIO:
@@ -149,7 +150,7 @@ class Process:
             if data == b"":
                 raise Broken(self._obituary())
             self._rest += data or b""
-        elif not ready and self._popen.poll() is not None:  # a helper of it may hold the pipe open
+        elif not ready and self.ended:  # a helper of it may hold the pipe open
             raise Broken(self._obituary())
 
     def _read_words(self) -> None:
@@ -158,16 +159,30 @@ class Process:
             self._poll.unregister(self._stderr)
         self._words = (self._words + (data or b""))[-_LAST_WORDS:]
 
-    def _waited(self, seconds: float) -> bool:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._popen.wait(seconds)
-        return self._popen.returncode is not None
+    def _waited(self, seconds: float) -> int | None:
+        """Its exit status, if it ends in that time."""
+        deadline = time.monotonic() + seconds
+        while (status := self._status()) is None and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return status
+
+    def _status(self) -> int | None:
+        """As Popen tells it, but the process is left to `end`: until then its id cannot be another's."""
+        if self._popen.returncode is not None:
+            return self._popen.returncode
+        try:
+            found = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:  # somebody else took it, or SIGCHLD is ignored
+            return 0
+        if found is None:
+            return None
+        return found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
 
     def _obituary(self) -> str:
         """How it ended, with the last line that it said."""
-        how = "closed its stdout"
-        if self._waited(_REAP):
-            status = self._popen.returncode
+        status = self._waited(_REAP)
+        how = "closed its pipe"
+        if status is not None:
             how = f"ended with status {status}" if status >= 0 else f"died of {_signal(-status)}"
         with contextlib.suppress(OSError, ValueError):
             self._words = (self._words + (self._stderr.read(_CHUNK) or b""))[-_LAST_WORDS:]

@@ -28,7 +28,7 @@ WAIT = 4.0  # seconds for memory and for the other ranks' timers; a poll itself 
 _MOST_WAITING = 1000  # samples; the oldest is then answered without
 _MOST_TIMERS = 200  # of one rank
 # Under which name the number of iterations stands among the parameters: Megatron, TorchTitan, Hugging Face
-_TRAIN_ITERS = ("train_iters", "training.steps", "max_steps", "train_steps", "total_steps")
+_TRAIN_ITERS = ("train_iters", "training.steps", "max_steps", "train_steps", "total_steps", "steps")
 
 
 class Answer(NamedTuple):

@@ -49,14 +49,6 @@ source = AmdSmi(clock=lambda: clock[0])
 """
 
 
-@pytest.fixture(scope="session")
-def rocm(tmp_path_factory):
-    """A ROCm folder with the library in it."""
-    if why := simulated.missing():
-        pytest.skip(f"amdsmi over a simulated library: {why}")
-    return simulated.build(tmp_path_factory.mktemp("rocm"))
-
-
 @pytest.fixture
 def run(rocm, tmp_path):
     """Runs a script in a process of its own, with these rules; its CompletedProcess."""
