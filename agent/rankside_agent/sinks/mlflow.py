@@ -10,7 +10,7 @@ read again at each new try, as are the variables that the ranks told last.
 | ---------- | --------- |
 | metrics    | metrics; a name that MLflow refuses is changed by rule, and in the tag `rankside.name.{new}` |
 | +-infinity | `nonfinite/{name}` = 1 or -1 at that step, and the tag `rankside.nonfinite.{name}` |
-| throughput | metrics `iteration-time` and `throughput/{field}`, as in TensorBoard |
+| throughput | metrics `iteration-time` and what the agent makes of the sample, as in TensorBoard |
 | performance | `perf/*`, derived from others, with `mlflow_upload_performance_metrics` |
 | params     | params; changed by a later attempt: `attempt_{n}.{name}`; whole in `params/attempt-{n}.json` |
 | environment | params `env__{NAME}` |

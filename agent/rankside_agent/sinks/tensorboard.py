@@ -4,7 +4,7 @@
 | ------------- | -------------- |
 | metrics       | scalars under their own names, NaN and infinities as they are; standard_scalars.py has the
                   few that parameters keep out |
-| throughput    | scalars `iteration-time` (elapsed_s) and `throughput/{field}`; no batch and sequence sizes |
+| throughput    | scalars `iteration-time` (elapsed_s), and what the agent makes of the sample |
 | params        | text `params`, a table |
 | event         | text `events/{name}`, a table of its fields; an artifact is `events/artifact` |
 

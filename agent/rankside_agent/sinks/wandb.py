@@ -3,7 +3,7 @@
 | record     | in W&B |
 | ---------- | ------ |
 | metrics    | columns of a row; consecutive calls of one step make one row, drawn over `train_step` |
-| throughput | the same, `iteration-time` and `throughput/{field}` |
+| throughput | the same: `iteration-time`, and what the agent makes of the sample |
 | params     | config; one that a later attempt changes is kept as `attempt_{n}.{name}`, too |
 | event      | a text `events/{name}` in the row, its fields as JSON |
 | artifact   | a file below `artifacts/`, and the event |
