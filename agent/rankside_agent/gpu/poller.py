@@ -235,7 +235,7 @@ class Poller:
         """Kill what is left of it, and wait before the next one."""
         source, lived = process.source, time.monotonic() - process.born
         self._end(process)
-        if process.status == OUTGROWN and lived >= RAN_WELL:
+        if process.status == OUTGROWN and process.opening is None:  # it did its work until then
             return
         if lived >= RAN_WELL:
             self._delay = FIRST_DELAY
