@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from rankside_agent import choices
 
 if TYPE_CHECKING:
     from rankside_agent.gpu.source import Source
@@ -18,8 +19,5 @@ SOURCES = {
 
 def load(name: str) -> type[Source]:
     """The class of a source. Raises ValueError with the choices, and whatever its import raises."""
-    if name not in SOURCES:
-        raise ValueError(f"gpu source: unknown {name!r}; known: {', '.join(SOURCES)}")
-    module, _, attribute = SOURCES[name].partition(":")
-    found: type[Source] = getattr(import_module(module), attribute)
+    found: type[Source] = choices.load("gpu_sources", SOURCES, name)
     return found

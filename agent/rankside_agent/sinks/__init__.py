@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from rankside_agent import choices
 
 if TYPE_CHECKING:
     from rankside_agent.sinks.base import Sink
@@ -18,10 +19,7 @@ SINKS = {
 
 def load(name: str) -> type[Sink]:
     """The class of a sink, imported now; its tracker's library only when it is made. Raises ValueError."""
-    if name not in SINKS:
-        raise ValueError(f"sinks: unknown kind {name!r}; known: {', '.join(sorted(SINKS))}")
-    module, _, attribute = SINKS[name].partition(":")
-    found: type[Sink] = getattr(import_module(module), attribute)
+    found: type[Sink] = choices.load("sinks", SINKS, name)
     return found
 
 
