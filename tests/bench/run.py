@@ -17,6 +17,7 @@ from pathlib import Path
 import agent_side
 import asking
 import caller
+import gpu_poll
 import machine
 import starts
 import tailing
@@ -80,7 +81,11 @@ def _tail(place: Workplace, quick: bool) -> Iterator[Section]:
     yield tailing.measure(place, 200_000_000 if quick else 2_000_000_000, 2 if quick else 7)
 
 
-PARTS = {"caller": _caller, "agent": _agent, "import": _starts, "tail": _tail}
+def _gpu(place: Workplace, quick: bool) -> Iterator[Section]:
+    yield gpu_poll.measure(place, 3 if quick else 21)
+
+
+PARTS = {"caller": _caller, "agent": _agent, "import": _starts, "tail": _tail, "gpu": _gpu}
 
 
 if __name__ == "__main__":
