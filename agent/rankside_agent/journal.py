@@ -8,6 +8,7 @@ A run has two journals of this form, `logs` and `points` (what trackers need, ke
     HEADER          msgpack {records, channels: {index: {info, last, ended, sample, resume}}}: all that
                     readers must know of what came before, so that older segments can go
     OPEN, END, NOTE, MODULE, LINE, FIGURES      msgpack
+    SILENT          nothing
     BATCH           first u64, last u64, count u32, then `count` frames as they came from the rank
 """
 
@@ -42,6 +43,7 @@ class EntryType(IntEnum):
     MODULE = 5
     LINE = 6
     FIGURES = 7
+    SILENT = 8
 
 
 _ANSWERS = frozenset((EntryType.LINE, EntryType.FIGURES))
@@ -64,7 +66,7 @@ class Entry(NamedTuple):
     info: dict[str, Any]
 
     def value(self) -> Any:
-        """The content of every other type than BATCH."""
+        """The content of every type but BATCH and SILENT."""
         return wire.unpack(self.payload)
 
     def records(self) -> int:
@@ -185,6 +187,10 @@ class Journal:
         sample = int(value["sample"])
         if not sample or sample > self.state.channels[channel].sample:
             self._append(EntryType.FIGURES, channel, wire.pack(value))
+
+    def silent(self, channel: int) -> None:
+        """The channel's rank has sent all it has, and has said nothing while others did."""
+        self._append(EntryType.SILENT, channel, b"")
 
     def module(self, channel: int, name: str) -> None:
         """The channel's records from here on belong to another module."""

@@ -27,6 +27,9 @@ class Progress:
     dropped: int = 0
     used: int = 0
     seen: float = field(default_factory=time.monotonic)
+    metrics_at: float = 0.0  # when the latest came
+    beat_at: float = 0.0
+    sent: int = 0  # the newest record the rank has, as its last sign of life said
     _warned: set[str] = field(default_factory=set)
 
     def beat(self, values: Any) -> None:
@@ -35,6 +38,11 @@ class Progress:
             raise ValueError("heartbeat: not a mapping")
         self.dropped = int(values.get("dropped", 0))
         self.used = int(values.get("used", 0))
+        self.sent, self.beat_at = int(values.get("last", 0)), time.monotonic()
+
+    def has_sent_all(self, now: float, last: int, fresh: float) -> bool:
+        """Whether the rank said within `fresh` seconds that it has nothing behind `last`."""
+        return now - self.beat_at < fresh and self.sent <= last
 
     def take(self, kind: int, body: bytes) -> tuple[Any, str]:
         """Count one record; returns its content, if it was looked at, and a warning for the rank's log."""
@@ -50,6 +58,7 @@ class Progress:
 
     def _metrics(self, fields: Any) -> str:
         self._at(fields[1])
+        self.metrics_at = time.monotonic()
         _, refused = record.numbers(fields[2])
         new = {name: why for name, why in refused.items() if name not in self._warned}
         if not new or len(self._warned) > _WARNED:

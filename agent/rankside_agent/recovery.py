@@ -70,7 +70,7 @@ class Recovery:
             for _, channel in self._registry.living():
                 channel.progress.seen = now
         self._looked = now
-        for run, channel in self._registry.living():
+        for run, channel in sorted(self._registry.living(), key=lambda each: _last_first(each[1].hello)):
             self._look(run, channel, now)
         for run in self._registry.runs.values():
             for channel in list(run.channels.values()):
@@ -84,7 +84,7 @@ class Recovery:
     def sweep(self, run: Run) -> None:
         """Before a new attempt of a run begins: bring in what its last one left."""
         now = time.monotonic()
-        for channel in run.living():
+        for channel in sorted(run.living(), key=lambda each: _last_first(each.hello)):
             self._look(run, channel, now)
 
     def _look(self, run: Run, channel: Channel, now: float) -> None:
@@ -101,10 +101,10 @@ class Recovery:
     def _scan(self) -> None:
         for root in sorted(self._roots):
             try:
-                folders = sorted(path for path in Path(root).iterdir() if _is_ours(path))
+                folders = [path for path in Path(root).iterdir() if _is_ours(path)]
             except OSError:
                 continue
-            for folder in folders:
+            for folder in sorted(folders, key=_order):
                 if folder.name not in self._underway:
                     self._try(folder)
 
@@ -218,6 +218,19 @@ def _hello_in(folder: Path) -> Hello:
     if hello.channel != folder.name:
         raise ValueError(f"channel: names {hello.channel[:100]!r}")
     return hello
+
+
+def _last_first(hello: Hello) -> int:
+    """The last rank first: what it says decides whose metrics count."""
+    return -(hello.rank if hello.rank is not None else 0)
+
+
+def _order(folder: Path) -> tuple[int, str]:
+    """The same of a folder, before it is opened; by name where it says nothing."""
+    try:
+        return _last_first(_hello_in(folder)), folder.name
+    except (OSError, ValueError):
+        return 0, folder.name
 
 
 def _discard(folder: Path) -> None:

@@ -26,6 +26,7 @@ from rankside_agent.journal import ChannelState, Journal, Position, segments
 from rankside_agent.logfile import Rotation
 from rankside_agent.logfiles import LogFiles
 from rankside_agent.progress import Channel
+from rankside_agent.silence import Silence
 from rankside_agent.sinks import tracker_environ
 from rankside_agent.sinks.supervisor import Supervisor
 from rankside_agent.training.answers import Answers, Poll, unanswered
@@ -68,6 +69,7 @@ class Run:
         )
         for channel in self.living():
             self.answers.recover(channel)
+        self._silence = Silence()
         self.claims = Claims(self.exp_root, settings.allowed_roots, folder.name)
         self.writer = Writer(self._log_files, self._report, folder.name)
         self.sinks: dict[str, Supervisor] = {}
@@ -384,6 +386,8 @@ class Run:
                 log = self.folder / "sinks" / f"{name}.log"
                 self._report(f"sink {name} ended ({supervisor.last_exit}) and was started again; see {log}")
         self.answers.tick(now)
+        for channel in self._silence.found(now, self.channels.values()):
+            self.points.silent(channel.index)
         self.logs.drop_before(self.writer.durable().segment)
         self._limit_journal(now)
 

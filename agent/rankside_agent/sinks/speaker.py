@@ -8,31 +8,38 @@ schedules that is rank 0. So:
 - Where the last rank has only such a mark for a loss, or goes on without one, another rank's value counts.
 - Where the last rank says nothing at all, the first other rank that does speaks in its place.
 
-Other ranks' metrics wait until the last rank's first word has decided; nothing here looks at a clock, so that
-the same journal always gives the same points.
+Other ranks' metrics wait until the last rank's next words, its end, or the agent's word that it is silent
+(silence.py) have decided. Nothing here looks at a clock, nor at the times of records: ranks' backlogs come in
+after each other, and the same journal must always give the same points.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rankside_agent.sinks.points import Notice, Point, Scalars, Source
 
 if TYPE_CHECKING:
     from rankside_agent.sinks.base import Counts
 
-SILENCE = 30.0  # seconds between records; a rank behind the others by more has nothing to say
-MOST_HELD = 2000  # metrics of other ranks
-_LATER = 2  # steps the last rank may go on without a loss before another's counts
+MOST_HELD = 200_000  # values of other ranks; some 20 MB
+_LATER = 2  # steps, or records, that the last rank may go on without a loss before another's counts
 _ATTEMPTS = 8  # remembered
 _NO_LOSS = -1.0
 
 
+class _Held(NamedTuple):
+    """Another rank's metrics, and how many records of the last rank came before."""
+
+    point: Scalars
+    heard: int
+
+
 @dataclass
 class _Attempt:
-    """What is known of one attempt's ranks. All but `held` is kept with the position in the journal."""
+    """What is known of one attempt's ranks. All that is decided is kept with the position in the journal."""
 
     spoken: bool = False  # whether the last rank has sent metrics
     over: bool = False  # whether it has ended
@@ -40,10 +47,20 @@ class _Attempt:
     marked: set[str] = field(default_factory=set)  # losses it only has the mark for
     lent: dict[str, str] = field(default_factory=dict)  # losses that another rank has, and which
     deputy: str = ""  # the rank that speaks instead
-    held: list[Scalars] = field(default_factory=list)
+    heard: int = 0  # records of the last rank, since the stored position
+    held: list[_Held] = field(default_factory=list)
+    size: int = 0  # of what is held, in values
 
     def names(self) -> set[str]:
-        return {name for point in self.held for name in point.values}
+        return {name for held in self.held for name in held.point.values}
+
+    def hold(self, point: Scalars) -> None:
+        self.held.append(_Held(point, self.heard))
+        self.size += len(point.values)
+
+    def taken(self) -> list[_Held]:
+        held, self.held, self.size = self.held, [], 0
+        return held
 
     def plain(self) -> dict[str, Any]:
         return {
@@ -93,6 +110,14 @@ class Speaker:
         elif attempt.held:
             yield from self._appoint(attempt, None)
 
+    def silent(self, source: Source) -> Iterator[Point]:
+        """The last rank has sent all it has, while others have said more."""
+        attempt = self._of(source.attempt)
+        if attempt.held and not attempt.spoken:
+            yield from self._appoint(attempt, None)
+        else:
+            yield from self._lend(attempt, attempt.names())
+
     def _last(self, attempt: _Attempt, point: Scalars) -> Iterator[Point]:
         losses = {name for name in point.values if is_loss(name)}
         marks = {name for name in losses - attempt.real if point.values[name] == _NO_LOSS}
@@ -107,6 +132,7 @@ class Speaker:
         for name in losses - marks:
             attempt.lent.pop(name, None)
         attempt.spoken, attempt.deputy = True, ""
+        attempt.heard += 1
         yield from self._pass(point)
         yield from self._decide(attempt, marks, point.step)
 
@@ -114,22 +140,19 @@ class Speaker:
         if not attempt.held:
             return
         missed = {
-            name
-            for held in attempt.held
-            for name in held.values
-            if held.step is not None and step is not None and step >= held.step + _LATER
+            name for held in attempt.held for name in held.point.values if _is_past(held, step, attempt.heard)
         }
         yield from self._lend(attempt, marks | missed)
 
     def _lend(self, attempt: _Attempt, names: set[str]) -> Iterator[Point]:
         """Losses the last rank does not have come from whoever has them; what it has, others need not say."""
-        held, attempt.held = attempt.held, []
-        for point in held:
+        for point, heard in attempt.taken():
             kept = {n: v for n, v in _real(point.values).items() if n not in attempt.real}
             if any(name in names or name in attempt.lent for name in kept):
                 yield from self._borrow(attempt, point._replace(values=kept))
             elif kept and not attempt.over:
-                attempt.held.append(point._replace(values=kept))
+                attempt.held.append(_Held(point._replace(values=kept), heard))
+                attempt.size += len(kept)
             else:
                 yield from self._skip(point)
 
@@ -138,18 +161,12 @@ class Speaker:
         marks_only = all(is_loss(name) for name in point.values) and not wanted
         if marks_only or (attempt.spoken and not wanted):
             yield from self._skip(point)
-        elif any(name in attempt.lent or name in attempt.marked for name in wanted):
+        elif attempt.over or any(name in attempt.lent or name in attempt.marked for name in wanted):
             yield from self._borrow(attempt, point._replace(values=wanted))
         else:
-            attempt.held.append(point._replace(values=wanted) if attempt.spoken else point)
-            yield from self._impatient(attempt, point.time)
-
-    def _impatient(self, attempt: _Attempt, time: float) -> Iterator[Point]:
-        long = time - attempt.held[0].time >= SILENCE or len(attempt.held) > MOST_HELD
-        if long and not attempt.spoken:
-            yield from self._appoint(attempt, None)
-        elif long:
-            yield from self._lend(attempt, attempt.names())
+            attempt.hold(point._replace(values=wanted) if attempt.spoken else point)
+            if attempt.size > MOST_HELD:
+                yield from self.silent(point.source)
 
     def _borrow(self, attempt: _Attempt, point: Scalars) -> Iterator[Point]:
         label = point.source.label
@@ -161,7 +178,7 @@ class Speaker:
         yield from self._pass(point._replace(values=mine)) if mine else self._skip(point)
 
     def _appoint(self, attempt: _Attempt, point: Scalars | None) -> Iterator[Point]:
-        held, attempt.held = [*attempt.held, *([point] if point else [])], []
+        held = [*(each.point for each in attempt.taken()), *([point] if point else [])]
         attempt.deputy = min(held, key=lambda each: (not _real(each.values), each.source.rank)).source.label
         first = next(each for each in held if each.source.label == attempt.deputy)
         yield _notice(first, "all")
@@ -180,9 +197,16 @@ class Speaker:
         if number not in self._attempts:
             while len(self._attempts) >= _ATTEMPTS:
                 oldest = self._attempts.pop(min(self._attempts))
-                self._counts.skipped += sum(map(_counted, oldest.held))
+                self._counts.skipped += sum(_counted(held.point) for held in oldest.held)
             self._attempts[number] = _Attempt()
         return self._attempts[number]
+
+
+def _is_past(held: _Held, step: int | None, heard: int) -> bool:
+    """Whether the last rank has gone on far enough to have said the same, had it anything to say."""
+    if held.point.step is None or step is None:
+        return heard >= held.heard + _LATER
+    return step >= held.point.step + _LATER
 
 
 def _counted(point: Scalars) -> int:

@@ -53,6 +53,10 @@ class Translator:
             yield from self._batch(entry)
         elif entry.type == EntryType.FIGURES:
             yield from self._figures(entry)
+        elif entry.type == EntryType.SILENT:
+            source = self._source(entry)
+            if source is not None and source.last:
+                yield from self._speaker.silent(source)
         elif entry.type == EntryType.END:
             source = self._source(entry)
             self._sources.pop(entry.channel, None)  # seldom comes back, and is then found again

@@ -8,7 +8,7 @@ from rankside.wire import Kind
 from rankside_agent.journal import Reader
 from rankside_agent.sinks.base import Counts
 from rankside_agent.sinks.points import Notice, Scalars
-from rankside_agent.sinks.speaker import MOST_HELD, SILENCE, is_loss
+from rankside_agent.sinks.speaker import MOST_HELD, is_loss
 from rankside_agent.sinks.translator import Translator
 
 
@@ -111,8 +111,10 @@ def test_a_last_rank_that_says_nothing_is_spoken_for(run, listener):
         run.metrics(second, step, loss=-1.0)
     assert not listener.read().points
     assert not listener.translator.settled
-    run.time += SILENCE
+    run.time += 3600.0  # hours alone say nothing: a backlog may come in rank by rank
     run.metrics(first, 3, loss=1.0)
+    assert not listener.read().points
+    run.journal.silent(last)
     run.metrics(second, 3, loss=2.0)
     assert [step for step, *_ in listener.read().shown("loss")] == [0, 1, 2, 3]
     assert len(listener.shown("tps")) == 3
@@ -135,9 +137,52 @@ def test_a_last_rank_that_ended_without_a_word_is_spoken_for_at_once(run, listen
 
 def test_what_waits_for_a_decision_is_bounded(run, listener):
     first = run.open(rank=0)
-    for step in range(MOST_HELD + 2):
-        run.metrics(first, step, loss=1.0)
-    assert len(listener.read().shown("loss")) == MOST_HELD + 2
+    values = {f"loss {number}": 1.0 for number in range(1000)}
+    for step in range(MOST_HELD // 1000 + 2):
+        run.metrics(first, step, **values)
+    assert len(listener.read().shown("loss 0")) == MOST_HELD // 1000 + 2
+
+
+def test_a_backlog_that_comes_in_rank_by_rank_is_said_once(run, listener):
+    """Without an agent for a day, and then each rank's spool after the other's."""
+    first, last = run.open(rank=0), run.open(rank=7)
+    for channel in (first, last):
+        run.time = 1_767_000_000.0
+        for step in range(3000):
+            run.time += 30.0
+            run.metrics(channel, step, loss=1.0, tps=2.0)
+    assert listener.read().shown("loss") == [(step, 1.0, "7") for step in range(3000)]
+    assert not listener.sources()
+
+
+def test_a_record_without_a_step_waits_for_the_last_ranks_next_words_only(run, listener):
+    first, last = run.open(rank=0), run.open(rank=7)
+    run.metrics(last, 10, loss=1.0)
+    run.metrics(first, None, **{"initial eval loss": 3.0})
+    run.metrics(last, 11, loss=1.0)
+    assert not listener.read().translator.settled
+    run.metrics(last, 12, loss=1.0)
+    assert listener.read().translator.settled
+    assert listener.shown("initial eval loss") == [(None, 3.0, "0")]
+
+
+def test_once_the_last_rank_has_ended_what_it_lacks_is_taken_from_others_at_once(run, listener):
+    first, last = run.open(rank=0), run.open(rank=7)
+    run.metrics(last, 1, tps=1.0)
+    run.end(last)
+    run.metrics(first, 1, loss=2.0, tps=9.0)
+    assert listener.read().shown("loss") == [(1, 2.0, "0")]
+    assert listener.shown("tps") == [(1, 1.0, "7")]
+    assert listener.translator.settled
+
+
+def test_a_rank_that_is_silent_after_its_first_words_is_lent_what_others_have(run, listener):
+    first, last = run.open(rank=0), run.open(rank=7)
+    run.metrics(last, 0, startup=1.0)
+    run.metrics(first, 1, loss=2.0)
+    run.journal.silent(last)
+    run.metrics(first, 2, loss=3.0)
+    assert listener.read().shown("loss") == [(1, 2.0, "0"), (2, 3.0, "0")]
 
 
 def test_every_rank_is_heard_under_its_name_where_that_is_asked_for(run, listener):
