@@ -108,9 +108,12 @@ class Monitor:
             self._refuse("params", error)
 
     def event(self, name: str, **fields: Any) -> None:
-        """Something that happened: a name and plain fields."""
+        """Something that happened: a name and plain fields, secrets masked."""
         try:
-            at, title, plain = time.time(), record.cut(str(name), record.MAX_NAME), record.tree(fields)
+            from rankside import secrets
+
+            at, title = time.time(), record.cut(str(name), record.MAX_NAME)
+            plain = secrets.masked_params(record.tree(fields), secrets.known_values(os.environ))
             body = self._pack((at, title, plain))
             if len(body) > wire.MAX_BODY:
                 body = self._pack((at, title, {"fields": record.cut(str(plain))}))
@@ -346,9 +349,17 @@ class Monitor:
             return
         _quietly(lambda: spool.finish(goodbye))
         delivered = _quietly(lambda: transport.flush(self._options.flush_seconds))
+        if not delivered and self._options.flush_seconds and not self._hello.parent:
+            self._say_where(spool, transport)
         if _quietly(lambda: transport.stop(1.0)):
             _quietly(lambda: spool.close(remove=bool(delivered)))
         self._spool = None
+
+    def _say_where(self, spool: Spool, transport: Transport) -> None:
+        """A training that nobody watched must not look like one that was."""
+        if transport.nobody:
+            waiting = f"{spool.last} records wait in {self._hello.spool}"
+            warn(f"no agent has answered on {transport.nobody}; {waiting} for the next one: rankside agent")
 
     def _after_fork(self) -> None:
         """In the child: what is inherited is the parent's. A channel of its own opens at the first call."""

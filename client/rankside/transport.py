@@ -53,7 +53,7 @@ class Transport:
         self._batches: list[int] = []  # last sequence numbers of the batches on their way
         self._window = WINDOW
         self._hold_until = 0.0
-        self._welcomed = False
+        self._welcomed = self._met = False
         self._target = ""
         self._heard = self._asked = self._beaten = self._progressed = self._probed = 0.0
         self._failures = 0
@@ -69,6 +69,11 @@ class Transport:
         """There is something to send."""
         self.awake = True
         os.eventfd_write(self._wakefd, 1)
+
+    @property
+    def nobody(self) -> str:
+        """Where no agent has ever answered; empty where one has."""
+        return "" if self._met else self._target or str(self._given or "")
 
     def flush(self, seconds: float) -> bool:
         """Wait until all that is in the spool now is acknowledged, `seconds` at most."""
@@ -195,6 +200,7 @@ class Transport:
         self._spool.own(str(welcome["agent"]))
         self._on_ack(_socket, wire.SEQ.pack(int(welcome["last"])))
         self._go_back()
+        self._met = True
         if not self._welcomed:
             self._welcomed = True
             self._window, self._hold_until = WINDOW, 0.0
