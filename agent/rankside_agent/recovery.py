@@ -85,6 +85,8 @@ class Recovery:
         """Before a new attempt of a run begins: bring in what its last one left."""
         now = time.monotonic()
         for channel in sorted(run.living(), key=lambda each: _last_first(each.hello)):
+            if not channel.watched:  # it has not spoken to us since we were started: it may be dead by now
+                self.watch(run, channel)
             self._look(run, channel, now)
 
     def _look(self, run: Run, channel: Channel, now: float) -> None:

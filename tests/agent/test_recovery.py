@@ -245,6 +245,32 @@ def test_before_a_new_attempt_the_last_ones_dead_are_brought_in(ward: Ward):
     assert ward.texts() == lines(3)
 
 
+@pytest.mark.parametrize("lives", [True, False])
+def test_a_rank_that_died_after_its_agent_was_started_again_is_no_rank_beside_the_next_attempt(
+    ward: Ward, lives: bool
+):
+    rank = ward.rank(records=3)
+    ward.greet(rank)
+    ward.house.kill()
+    ward.house.start()
+    ward.start()
+    if not lives:
+        rank.die()  # before it could speak to this agent
+    run, second = ward.house.open(ward.hello("b", job="job-2"))
+    assert second.attempt == 2
+    assert run.facts["attempts"][1]["log_root"] == ("logs/attempt-2" if lives else "logs")
+
+
+def test_of_ranks_that_are_gone_the_last_ones_words_come_in_first(ward: Ward):
+    ranks = [ward.rank(f"r{number}", rank=number) for number in range(4)]
+    for rank in ranks:
+        rank.die()
+    ward.until_gone(*(rank.folder for rank in ranks))
+    run, _ = ward.house.registry.find("r0")
+    entries = [entry for entry in ward.house.entries(run) if entry.records()]
+    assert [entry.info["rank"] for entry in entries] == [3, 2, 1, 0]
+
+
 def test_drops_that_the_rank_could_not_announce_are_announced_once(ward: Ward, monkeypatch: Any):
     rank = ward.rank(records=3000, size=1000)  # more than its spool holds
     ward.greet(rank)

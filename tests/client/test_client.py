@@ -935,7 +935,7 @@ def test_who_leaves_without_having_met_an_agent_says_where_the_records_wait(star
     mon.log("one")
     mon.close()
     (told,) = capfd.readouterr().err.splitlines()
-    assert told.startswith(f"rankside: no agent has answered on ipc://{here}/a.sock; 2 records wait in ")  # with the goodbye
+    assert told.startswith(f"rankside: no agent has answered on ipc://{here}/a.sock; 2 records wait in ")
     assert told.endswith("for the next one: rankside agent")
 
 
