@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
+from loguru import logger
+
 from rankside import wire
 from rankside.identity import Hello
 from rankside.leftover import Leftover
@@ -171,6 +173,8 @@ class Recovery:
                 channel.progress.announced_drops += sum(dropped.values())
             run.end(channel, "vanished")
             _discard(folder)
+            who = f"rank {channel.hello.label}, pid {channel.hello.pid}"
+            logger.info(f"run {run.folder.name}: {who} is gone; what it left is brought in")
         except OSError as error:
             self._report(f"spool {folder}: {error}; trying again")
         finally:

@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from loguru import logger
+
 from rankside.identity import Hello
 from rankside_agent import files, runs
 from rankside_agent.attempts import Claim
@@ -132,6 +134,9 @@ class Registry:
             self._report(f"run {run.folder.name}: {error}; trying again")
             return
         del self._opening[name]
+        if not channel.hello.parent:
+            who = f"rank {channel.hello.label} of {channel.hello.world_size}, pid {channel.hello.pid}"
+            logger.info(f"run {run.folder.name}: attempt {channel.attempt}: {who}")
         for then in opening.then:
             then(channel)
 
@@ -168,6 +173,8 @@ class Registry:
             self._remember(run)
             del self.runs[name]  # first: it is closed from here on, wherever its folder stays
             run.retire(self._done)
+            attempt = (run.facts["attempts"] or [{}])[-1]
+            logger.info(f"run {name}: attempt {attempt.get('n')} {attempt.get('status')}, all delivered")
 
     def _remember(self, run: Run) -> None:
         # not those that were lost from sight: they may live, and what they say is new

@@ -17,6 +17,12 @@ from rankside.version import __version__
 __all__ = ["ConfigError", "Monitor", "NoMonitor", "__version__", "current", "init"]
 
 ROLES = ("worker", "master")
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
 _current: Monitor = NoMonitor()
 
 

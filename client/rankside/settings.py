@@ -67,7 +67,9 @@ def _read(path: Path) -> Mapping[str, Any]:
     try:
         text = path.read_text(encoding="utf-8")
         found = json.loads(text) if path.suffix == ".json" else _yaml(path, text)
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror or error}") from None
+    except ValueError as error:
         raise ConfigError(f"{path}: {error}") from error
     if found is not None and not isinstance(found, Mapping):
         raise ConfigError(f"{path}: holds a {type(found).__name__}; names and values are wanted")

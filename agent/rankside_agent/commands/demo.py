@@ -6,6 +6,7 @@ import fcntl
 import shlex
 import shutil
 import signal
+import sysconfig
 import tempfile
 import time
 from collections.abc import Iterator
@@ -108,6 +109,8 @@ def _perform(path: Path, ranks: int, steps: int, trackers: list[str]) -> list[Fi
         root.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(accounts, ignore_errors=True)  # those of the attempt before would be taken for ours
         before = records_before(root)
+        if before:
+            _say(f"{_short(root)} is there already: this is the next attempt of the same run")
         try:
             with Stage(path) as stage:
                 _train(stage, ranks, steps, accounts, trackers)
@@ -184,6 +187,8 @@ def _places(path: Path, trackers: list[str]) -> Iterator[str]:
         yield f"{TRACKERS[tracker].title:<20} {TRACKERS[tracker].files.format(**names)}"
     yield f"agent and torchrun   {_short(path / 'agent.log')}, {_short(path / 'training.log')}"
     yield ""
+    if shutil.which("rankside") is None:
+        yield f"export PATH={shlex.quote(sysconfig.get_path('scripts'))}:$PATH"
     yield f"rankside tail --level WARNING {_short(root)}"
     yield f"tail -F {_short(node)}"
     for tracker in trackers:

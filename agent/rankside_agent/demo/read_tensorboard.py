@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 from rankside_agent.demo.account import Point
@@ -14,6 +15,8 @@ def read(root: Path, _last: int) -> dict[str, list[Point]]:
     folder = root / "tensorboard"
     if not folder.is_dir():
         return {}
+    # It warns of every attempt that goes back over steps, which is what it is told to do
+    logging.getLogger("tensorboard").setLevel(logging.ERROR)
     everything = {"scalars": 0}  # the reader's default thins them out
     reader = EventAccumulator(str(folder), size_guidance=everything)
     reader.Reload()
