@@ -128,7 +128,7 @@ class State:
             self.records += count
         elif kind == EntryType.MODULE and channel in self.channels:
             known = self.channels[channel]
-            known.info = {**known.info, "module": wire.unpack(payload)}  # anew: earlier entries keep theirs
+            known.info = {**known.info, **wire.unpack(payload)}  # anew: earlier entries keep theirs
         elif kind == EntryType.END and channel in self.channels:
             self.channels[channel].ended = wire.unpack(payload)
         elif kind in _ANSWERS and channel in self.channels:
@@ -192,9 +192,10 @@ class Journal:
         """The channel's rank has sent all it has, and has said nothing while others did."""
         self._append(EntryType.SILENT, channel, b"")
 
-    def module(self, channel: int, name: str) -> None:
-        """The channel's records from here on belong to another module."""
-        self._append(EntryType.MODULE, channel, wire.pack(name))
+    def module(self, channel: int, name: str, file_level: int | None = None) -> None:
+        """The channel's records from here on belong to another module; its files may hold other levels."""
+        level = {} if file_level is None else {"file_level": file_level}
+        self._append(EntryType.MODULE, channel, wire.pack({"module": name, **level}))
 
     def end_channel(self, channel: int, info: dict[str, Any]) -> None:
         """A channel's last entry: {"time", "status", "how", ...}."""

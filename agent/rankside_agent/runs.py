@@ -16,7 +16,7 @@ from typing import Any
 
 from rankside import wire
 from rankside.identity import Hello, safe_name
-from rankside.parameters import LEVELS
+from rankside.settings import file_level
 from rankside.wire import Kind
 from rankside_agent import files, origin, sinks
 from rankside_agent.attempts import Claim, Claims
@@ -36,6 +36,7 @@ from rankside_agent.writer import Writer
 # Which journal a record goes to; an event is both a line to read and a point for the trackers
 _LOGS = frozenset((Kind.LOG, Kind.EVENT, Kind.DROPPED))
 _HANGS = 2.0  # seconds that the writer may take to let the journal's oldest go
+_HIGHEST_LEVEL = 1000
 _LONGEST_NAME = 4096  # characters of a module's name, as in a hello
 _POINTS = frozenset((Kind.METRICS, Kind.THROUGHPUT, Kind.PARAMS, Kind.EVENT, Kind.ARTIFACT))
 
@@ -112,7 +113,7 @@ class Run:
             "config": {} if hello.parent else hello.config,
             "attempt": attempt,
             "log_root": self._log_root(attempt, claim.contended),
-            "file_level": _file_level(hello.config),
+            "file_level": file_level(hello.config),
             "opened": time.time(),
             "last": first - 1,
         }
@@ -291,7 +292,7 @@ class Run:
     def _enter_module(self, channel: Channel, data: bytes, frame: wire.Frame) -> None:
         name = _said(data, frame, channel.hello.module)
         self.points.module(channel.index, name)
-        self.logs.module(channel.index, name)
+        self.logs.module(channel.index, name, _said_level(data, frame))
         self.logs.batch(channel.index, frame.seq, frame.seq, 0, b"")
         channel.last = frame.seq
         channel.hello = replace(channel.hello, module=name)
@@ -505,9 +506,13 @@ def _said(data: bytes, frame: wire.Frame, otherwise: str) -> str:
         return otherwise
 
 
-def _file_level(config: dict[str, Any]) -> int:
-    name = str(config.get("sink_level") or config.get("file_sink_level") or "DEBUG")
-    return LEVELS.get(name.upper(), 10)
+def _said_level(data: bytes, frame: wire.Frame) -> int | None:
+    """The level in a MODULE record, if its client gave one."""
+    try:
+        level = wire.unpack(wire.body(data, frame))[2]
+    except (ValueError, TypeError, LookupError):
+        return None
+    return level if isinstance(level, int) and 0 <= level <= _HIGHEST_LEVEL else None
 
 
 def _join(data: bytes, found: list[wire.Frame]) -> bytes:

@@ -18,10 +18,11 @@ from types import TracebackType
 from typing import Any
 
 from rankside import endpoint, record, wire
+from rankside.console import Console, level_of
 from rankside.device import Device
 from rankside.identity import Hello, is_last
 from rankside.parameters import LEVELS
-from rankside.settings import DEFAULT_FLUSH
+from rankside.settings import DEFAULT_FLUSH, checked_levels, file_level
 from rankside.spool import Spool
 from rankside.transport import Transport, warn
 from rankside.wire import Kind
@@ -54,6 +55,7 @@ class Monitor:
         self._refused: set[str] = set()
         self._undo: list[Callable[[], None]] = []
         self._device = Device(_shows_memory(hello))
+        self._console: Console | None = None
         self._spool: Spool | None = None
         self._transport: Transport | None = None
         self._opening = False
@@ -139,11 +141,13 @@ class Monitor:
         except Exception as error:  # noqa: BLE001  a __str__ may raise anything
             self._refuse("log", error)
 
-    def capture_logging(self, level: str | int | None = None) -> None:
+    def capture_logging(self, level: str | int | None = None, console: bool = False) -> None:
         """Take what stdlib logging and loguru log from here on, and exceptions that nobody catches.
 
         `level` is the lowest taken, default INFO for the standard library (whose root logger is opened that
-        far), everything for loguru. What these loggers print elsewhere stays as it is.
+        far), everything for loguru. What these loggers print elsewhere stays as it is; with `console` they
+        no longer print on stderr and stdout themselves, and every record is shown there as Primus does,
+        from `stderr_sink_level` on.
         """
         from rankside import logs
 
@@ -151,17 +155,25 @@ class Monitor:
             with self._lock:
                 if not self._undo and not self._closed:
                     self._undo = logs.capture(self, level)
+                    if console:
+                        self._undo.append(self._show_all())
         except ValueError:
             raise  # an unknown level, at start-up: the one thing worth stopping for
         except Exception as error:  # noqa: BLE001
             self._refuse("capture_logging", error)
 
-    def set_module(self, name: str) -> None:
-        """The next phase (pretrain, sft): new log folder, same run."""
+    def set_module(self, name: str, **levels: str) -> None:
+        """The next phase (pretrain, sft): new log folder, same run.
+
+        `levels`: other values from here on for sink_level, file_sink_level, stderr_sink_level.
+        """
         try:
             module = record.cut(str(name), record.MAX_NAME)
-            self._hello = replace(self._hello, module=module)
-            self._put(Kind.MODULE, module)
+            config = {**self._hello.config, **checked_levels(levels)}
+            self._hello = replace(self._hello, module=module, config=config)
+            self._put(Kind.MODULE, module, file_level(config))
+            if self._console is not None:
+                self._console.level = level_of(config, os.environ, sys.argv)
         except Exception as error:  # noqa: BLE001  a __str__ may raise anything
             self._refuse("set_module", error)
 
@@ -211,6 +223,26 @@ class Monitor:
         return dict(self._hello.config)
 
     @property
+    def rank(self) -> int | None:
+        """None where it is not known."""
+        return self._hello.rank
+
+    @property
+    def world_size(self) -> int:
+        """Of the job; 1 where it is not known."""
+        return self._hello.world_size
+
+    @property
+    def is_last(self) -> bool:
+        """Whether trackers hear the run from this rank."""
+        return is_last(self._hello.rank, self._hello.world_size)
+
+    @property
+    def logging_level(self) -> int:
+        """The console's level as a number, for Megatron's `logging_level`."""
+        return level_of(self._hello.config, os.environ, sys.argv)
+
+    @property
     def lost(self) -> int:
         """Records that found no room for a spool at all; told as dropped as soon as there is one."""
         return sum(self._lost.values())
@@ -219,6 +251,8 @@ class Monitor:
 
     def _log(self, level_no: int, level: str, file: str, line: int, text: str, at: float = 0.0) -> None:
         """A finished log line; used by the captures too."""
+        if self._console is not None:
+            self._console.write(at or time.time(), level_no, level, file, line, text)
         if len(text) > _SURELY_FITS:
             text = record.cut(text)
         body = self._pack((at or time.time(), level_no, level, file, line, text))
@@ -229,6 +263,24 @@ class Monitor:
         spool.append(1, body, level_no >= 30)  # as in _append
         if not transport.awake:
             transport.wake()
+
+    def _show(self, level_no: int, level: str, file: str, line: int, text: str, at: float) -> None:
+        """A line for the console alone."""
+        if self._console is not None:
+            self._console.write(at, level_no, level, file, line, text)
+
+    def _show_all(self) -> Callable[[], None]:
+        """Take the console over from the loggers; returns what gives it back."""
+        from rankside import console, logs
+
+        give_back = logs.silence_consoles()
+        self._console = console.console_of(self._hello, os.environ, sys.argv)
+
+        def undo() -> None:
+            self._console = None
+            give_back()
+
+        return undo
 
     def _put(self, kind: Kind, *fields: Any) -> None:
         try:

@@ -14,6 +14,7 @@ import threading
 import traceback
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,29 @@ def capture(monitor: Monitor, level: str | int | None) -> list[Undo]:
     if "loguru" in sys.modules or _installed("loguru"):
         undo += _capture_loguru(monitor, number or 0, twins)
     return [*undo, _capture_warnings(monitor), *_capture_uncaught(monitor)]
+
+
+def silence_consoles() -> Undo:
+    """Take off what prints on stderr or stdout: root's stream handlers, and loguru's own first sink.
+
+    Returns what puts stdlib's handlers back. loguru's sink cannot be had again as it was: it is gone.
+    """
+    root = logging.getLogger()
+    streams = (sys.stderr, sys.stdout, sys.__stderr__, sys.__stdout__)
+    printing = [h for h in root.handlers if type(h) is logging.StreamHandler and h.stream in streams]
+    for handler in printing:
+        root.removeHandler(handler)
+    if "loguru" in sys.modules:
+        from loguru import logger
+
+        with suppress(ValueError):  # the program removed it
+            logger.remove(0)
+
+    def undo() -> None:
+        for handler in printing:
+            root.addHandler(handler)
+
+    return undo
 
 
 def level_number(level: str | int | None) -> int | None:
@@ -89,6 +113,11 @@ class Handler(logging.Handler):
             if record.exc_info or record.exc_text or record.stack_info:
                 text += _attached(record)
             name = record.name.rpartition(".")[2]
+            if getattr(record, "console_only", False):
+                self._monitor._show(
+                    record.levelno, record.levelname, name, record.lineno, text, record.created
+                )
+                return
             self._monitor._log(record.levelno, record.levelname, name, record.lineno, text, record.created)
             if self._twins is not None:
                 self._twins.taken(record)
@@ -224,6 +253,9 @@ def _capture_loguru(monitor: Monitor, level: int, twins: _Twins) -> list[Undo]:
                 text = f"{text}\n{exception_text(entry['exception'].value)}"
             stem = entry["file"].name.removesuffix(".py")
             grade = entry["level"]
+            if entry["extra"].get("console_only"):
+                monitor._show(grade.no, grade.name, stem, entry["line"], text, entry["time"].timestamp())
+                return False
             monitor._log(grade.no, grade.name, stem, entry["line"], text, entry["time"].timestamp())
         except Exception as error:  # noqa: BLE001  a log call never raises
             monitor._refuse("loguru", error)

@@ -33,6 +33,26 @@ class NoMonitor(Monitor):
         return {}
 
     @property
+    def rank(self) -> int | None:
+        """None is told."""
+        return None
+
+    @property
+    def world_size(self) -> int:
+        """As of a process that knows of no other."""
+        return 1
+
+    @property
+    def is_last(self) -> bool:
+        """It is the only one."""
+        return True
+
+    @property
+    def logging_level(self) -> int:
+        """INFO."""
+        return 20
+
+    @property
     def lost(self) -> int:
         """Nothing is taken, so nothing is lost."""
         return 0
@@ -55,10 +75,13 @@ class NoMonitor(Monitor):
     def log(self, message: object, level: str = "INFO", **fields: Any) -> None:
         """Nothing."""
 
-    def capture_logging(self, level: str | int | None = None) -> None:
+    def capture_logging(self, level: str | int | None = None, console: bool = False) -> None:
         """Nothing."""
 
-    def set_module(self, name: str) -> None:
+    def set_module(self, name: str, **levels: str) -> None:
+        """Nothing."""
+
+    def _log(self, level_no: int, level: str, file: str, line: int, text: str, at: float = 0.0) -> None:
         """Nothing."""
 
     def close(self, status: str | None = None) -> None:

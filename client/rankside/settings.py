@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rankside.identity import safe_name
-from rankside.parameters import PARAMETERS
+from rankside.parameters import LEVELS, PARAMETERS
 
+LEVEL_NAMES = ("sink_level", "file_sink_level", "stderr_sink_level")
 DEFAULT_FLUSH = 2.0  # seconds that leaving may wait for the agent
 # Whoever sets one of these trains with TorchTitan; every rank's metrics are wanted by others, too
 _TITAN = frozenset(name for name in PARAMETERS if "." in name) - {"metrics.save_for_all_ranks"}
@@ -51,6 +52,21 @@ def resolve(
     if "framework" not in given_names and given_names & _TITAN:
         values["framework"] = "torchtitan"
     return Config(values, tuple(notes), _forced(values))
+
+
+def checked_levels(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Levels of another module. Raises ConfigError for a bad level, and for anything that is no level."""
+    for name in given:
+        if name not in LEVEL_NAMES:
+            choices = ", ".join(LEVEL_NAMES)
+            raise ConfigError(f"set_module(): {name}: is not allowed; choices: {choices}")
+    return {name: _checked("set_module()", name, value) for name, value in given.items()}
+
+
+def file_level(config: Mapping[str, Any]) -> int:
+    """The lowest level that goes to files: `sink_level`, else `file_sink_level`."""
+    name = str(config.get("sink_level") or config.get("file_sink_level") or "DEBUG")
+    return LEVELS.get(name.upper(), 10)
 
 
 def _forced(values: dict[str, Any]) -> tuple[str, ...]:

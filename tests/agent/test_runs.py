@@ -416,3 +416,16 @@ def test_the_files_of_a_run_stay_below_the_allowed_roots_even_through_links_made
     run.end(channel, "clean")
     house.finish()
     assert debug(house) == ["hello"]
+
+
+def test_a_module_may_have_another_level_for_its_files(house: House, hello: MakeHello, sealed: Sealed):
+    run, channel = house.open(hello(0))
+    below = (Kind.LOG, (1.7e9, 10, "DEBUG", "train", 7, "detail"))
+    module = (Kind.MODULE, (1.7e9, "sft", 20))
+    run.accept(channel, sealed(1, [below, module, below, LOG, (Kind.MODULE, (1.7e9, "rl", 10)), below]))
+    run.end(channel, "clean")
+    house.finish()
+    assert debug(house)[0] == "detail"
+    assert not (house.root / "exp/logs/sft/rank-0/debug.log").exists()
+    assert house.lines(house.root / "exp/logs/sft/rank-0/info.log") == ["x"]
+    assert debug(house, "rl")[0] == "detail"

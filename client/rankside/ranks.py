@@ -1,0 +1,138 @@
+"""Log calls that only some ranks make: rank 0, the last, every one, or each text once; names with values.
+
+Separate from the monitor because they are for code that holds none: each asks for the process's own. A call
+that this rank drops looks at one number and returns; none formats its message, and none raises.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from types import FrameType
+from typing import Any
+
+import rankside
+from rankside.parameters import LEVELS
+
+__all__ = [
+    "debug_rank_0",
+    "debug_rank_all",
+    "error_rank_0",
+    "error_rank_all",
+    "log_dict_aligned",
+    "log_kv_rank_0",
+    "log_once",
+    "log_rank_0",
+    "log_rank_all",
+    "log_rank_last",
+    "warning_rank_0",
+    "warning_rank_all",
+]
+_KEY_WIDTH = 20  # of a name in log_kv_rank_0, as in Primus
+_MOST_SAID = 10_000  # texts of log_once that are remembered
+_said: set[str] = set()
+
+
+def log_rank_0(message: object, *args: Any, **kwargs: Any) -> None:
+    """INFO from rank 0. What follows the message is taken and left aside, as Primus does."""
+    if not rankside.current().rank:
+        _log("INFO", message, sys._getframe(1))
+
+
+def log_rank_last(message: object, *args: Any, **kwargs: Any) -> None:
+    """INFO from the last rank."""
+    if rankside.current().is_last:
+        _log("INFO", message, sys._getframe(1))
+
+
+def log_rank_all(message: object, *args: Any, **kwargs: Any) -> None:
+    """INFO from every rank."""
+    _log("INFO", message, sys._getframe(1))
+
+
+def debug_rank_0(message: object, *args: Any, **kwargs: Any) -> None:
+    """DEBUG from rank 0."""
+    if not rankside.current().rank:
+        _log("DEBUG", message, sys._getframe(1))
+
+
+def debug_rank_all(message: object, *args: Any, **kwargs: Any) -> None:
+    """DEBUG from every rank."""
+    _log("DEBUG", message, sys._getframe(1))
+
+
+def warning_rank_0(message: object, *args: Any, **kwargs: Any) -> None:
+    """WARNING from rank 0."""
+    if not rankside.current().rank:
+        _log("WARNING", message, sys._getframe(1))
+
+
+def warning_rank_all(message: object, *args: Any, **kwargs: Any) -> None:
+    """WARNING from every rank."""
+    _log("WARNING", message, sys._getframe(1))
+
+
+def error_rank_0(message: object, *args: Any, **kwargs: Any) -> None:
+    """ERROR from rank 0."""
+    if not rankside.current().rank:
+        _log("ERROR", message, sys._getframe(1))
+
+
+def error_rank_all(message: object, *args: Any, **kwargs: Any) -> None:
+    """ERROR from every rank."""
+    _log("ERROR", message, sys._getframe(1))
+
+
+def log_once(message: object, level: str = "INFO") -> None:
+    """Each text once in this process, from every rank."""
+    text = _shown(message)
+    if text not in _said and len(_said) < _MOST_SAID:
+        _said.add(text)
+        _log(level, text, sys._getframe(1))
+
+
+def log_kv_rank_0(key: object, value: object) -> None:
+    """`name:               value`, from rank 0."""
+    if not rankside.current().rank:
+        _log("INFO", f"{_shown(key)}:".ljust(_KEY_WIDTH) + _shown(value), sys._getframe(1))
+
+
+def log_dict_aligned(title: str, data: Any, indent: str = "  ", rank_filter: str = "rank_0") -> None:
+    """Names and values in columns, sorted, below `title: (n parameters)`; a mapping or a namespace.
+
+    `rank_filter` is rank_0, rank_last or rank_all; another one counts as rank_0.
+    """
+    if not _FILTERS.get(rank_filter, _FILTERS["rank_0"])(rankside.current()):
+        return
+    for line in aligned(title, data, indent):
+        _log("INFO", line, sys._getframe(1))
+
+
+def aligned(title: str, data: Any, indent: str = "  ") -> list[str]:
+    """The lines of `log_dict_aligned`."""
+    values = data if isinstance(data, Mapping) else vars(data) if hasattr(data, "__dict__") else {}
+    if not values:
+        return [f"{title}: (empty)"]
+    named = sorted(((_shown(key), value) for key, value in values.items()), key=lambda pair: pair[0])
+    width = max(len(name) for name, _ in named)
+    return [f"{title}: ({len(named)} parameters)", *(f"{indent}{n:<{width}} : {_shown(v)}" for n, v in named)]
+
+
+_FILTERS: dict[str, Callable[[Any], bool]] = {
+    "rank_0": lambda monitor: not monitor.rank,
+    "rank_last": lambda monitor: bool(monitor.is_last),
+    "rank_all": lambda _monitor: True,
+}
+
+
+def _log(level: str, message: object, frame: FrameType) -> None:
+    name = level.upper()
+    stem = str(frame.f_globals.get("__name__", "")).rpartition(".")[2]
+    rankside.current()._log(LEVELS.get(name, 20), name, stem, frame.f_lineno, _shown(message))
+
+
+def _shown(value: object) -> str:
+    try:
+        return str(value)
+    except Exception as error:  # noqa: BLE001  a __str__ may raise anything
+        return f"<{type(value).__name__}: {type(error).__name__}>"
