@@ -37,7 +37,7 @@ def install() -> Callable[[], None]:
         if type(message) is not str:
             message = _Shown(message)
         elif args or kwargs or options[_RECORD]:
-            message = _Careful(message)
+            message = Careful(message)
         if options[_COLORS] and not _has_known_tags(message, args, kwargs, options):
             changed[_COLORS] = False
         if isinstance(level, str) and level not in self._core.levels_lookup:
@@ -56,7 +56,7 @@ def _release(owner: Any, wrapper: Any) -> None:
         owner._log = wrapper.original
 
 
-class _Careful(str):
+class Careful(str):
     """A message that loguru formats when it wants to, and that then falls back to its text and arguments."""
 
     __slots__ = ()
@@ -79,7 +79,7 @@ class _Shown:
         return shown(self._value, str)
 
     def format(self, *args: Any, **kwargs: Any) -> str:
-        return _Careful(str(self)).format(*args, **kwargs)
+        return Careful(str(self)).format(*args, **kwargs)
 
 
 def _has_known_tags(message: Any, args: Any, kwargs: Any, options: Any) -> bool:

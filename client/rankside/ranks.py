@@ -85,7 +85,7 @@ def error_rank_all(message: object, *args: Any, **kwargs: Any) -> None:
 
 def log_once(message: object, level: str = "INFO") -> None:
     """Each text once in this process, from every rank."""
-    text = _shown(message)
+    text = shown(message)
     if text not in _said and len(_said) < _MOST_SAID:
         _said.add(text)
         _log(level, text, sys._getframe(1))
@@ -94,7 +94,7 @@ def log_once(message: object, level: str = "INFO") -> None:
 def log_kv_rank_0(key: object, value: object) -> None:
     """`name:               value`, from rank 0."""
     if not rankside.current().rank:
-        _log("INFO", f"{_shown(key)}:".ljust(_KEY_WIDTH) + _shown(value), sys._getframe(1))
+        _log("INFO", key_value(key, value), sys._getframe(1))
 
 
 def log_dict_aligned(title: str, data: Any, indent: str = "  ", rank_filter: str = "rank_0") -> None:
@@ -102,7 +102,7 @@ def log_dict_aligned(title: str, data: Any, indent: str = "  ", rank_filter: str
 
     `rank_filter` is rank_0, rank_last or rank_all; another one counts as rank_0.
     """
-    if not _FILTERS.get(rank_filter, _FILTERS["rank_0"])(rankside.current()):
+    if not FILTERS.get(rank_filter, FILTERS["rank_0"])(rankside.current()):
         return
     for line in aligned(title, data, indent):
         _log("INFO", line, sys._getframe(1))
@@ -113,12 +113,12 @@ def aligned(title: str, data: Any, indent: str = "  ") -> list[str]:
     values = data if isinstance(data, Mapping) else vars(data) if hasattr(data, "__dict__") else {}
     if not values:
         return [f"{title}: (empty)"]
-    named = sorted(((_shown(key), value) for key, value in values.items()), key=lambda pair: pair[0])
+    named = sorted(((shown(key), value) for key, value in values.items()), key=lambda pair: pair[0])
     width = max(len(name) for name, _ in named)
-    return [f"{title}: ({len(named)} parameters)", *(f"{indent}{n:<{width}} : {_shown(v)}" for n, v in named)]
+    return [f"{title}: ({len(named)} parameters)", *(f"{indent}{n:<{width}} : {shown(v)}" for n, v in named)]
 
 
-_FILTERS: dict[str, Callable[[Any], bool]] = {
+FILTERS: dict[str, Callable[[Any], bool]] = {
     "rank_0": lambda monitor: not monitor.rank,
     "rank_last": lambda monitor: bool(monitor.is_last),
     "rank_all": lambda _monitor: True,
@@ -128,10 +128,16 @@ _FILTERS: dict[str, Callable[[Any], bool]] = {
 def _log(level: str, message: object, frame: FrameType) -> None:
     name = level.upper()
     stem = str(frame.f_globals.get("__name__", "")).rpartition(".")[2]
-    rankside.current()._log(LEVELS.get(name, 20), name, stem, frame.f_lineno, _shown(message))
+    rankside.current()._log(LEVELS.get(name, 20), name, stem, frame.f_lineno, shown(message))
 
 
-def _shown(value: object) -> str:
+def key_value(key: object, value: object = "") -> str:
+    """The text of `log_kv_rank_0`."""
+    return f"{shown(key)}:".ljust(_KEY_WIDTH) + shown(value)
+
+
+def shown(value: object) -> str:
+    """Its text, whatever its __str__ does."""
     try:
         return str(value)
     except Exception as error:  # noqa: BLE001  a __str__ may raise anything

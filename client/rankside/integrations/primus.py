@@ -1,0 +1,196 @@
+"""In the place of Primus' logger set-up: its helpers and patches go on working, and speak through rankside.
+
+    from rankside.integrations import primus
+    primus.install()        # before Primus sets up its logger; or call primus.init_worker_logger yourself
+
+Separate because it knows where Primus keeps its loggers, and how its helpers call them. What a version of
+Primus does not have is passed over.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from types import FrameType, FunctionType, ModuleType
+from typing import Any
+
+import rankside
+from rankside import ranks, settings
+from rankside.loguru_guard import Careful
+from rankside.parameters import LEVELS, PARAMETERS
+
+_RUNTIME, _LOGGER, _HELPERS = (
+    "primus.core.runtime.logging",
+    "primus.core.utils.logger",
+    "primus.core.utils.distributed_logging",
+)
+_SET_UP = ("init_worker_logger", "init_global_logger")
+# Which ranks speak, and on which level: primus/core/utils/distributed_logging.py
+_SPOKEN: dict[str, tuple[str, str]] = {
+    "log_rank_0": ("rank_0", "INFO"),
+    "log_rank_last": ("rank_last", "INFO"),
+    "log_rank_all": ("rank_all", "INFO"),
+    "debug_rank_0": ("rank_0", "DEBUG"),
+    "debug_rank_all": ("rank_all", "DEBUG"),
+    "warning_rank_0": ("rank_0", "WARNING"),
+    "error_rank_0": ("rank_0", "ERROR"),
+    "log_kv_rank_0": ("rank_0", "INFO"),
+}
+_LEVELS: dict[str, str] = {
+    "debug": "DEBUG",
+    "log": "INFO",
+    "info": "INFO",
+    "log_kv": "INFO",
+    "warning": "WARNING",
+    "error": "ERROR",
+}
+_CALLED: dict[str, str] = {
+    "debug_with_caller": "DEBUG",
+    "info_with_caller": "INFO",
+    "warning_with_caller": "WARNING",
+    "error_with_caller": "ERROR",  # Primus itself makes a warning of it
+}
+
+
+def install() -> bool:
+    """Put `init_worker_logger` where Primus looks for it. False where there is no Primus."""
+    runtime = _module(_RUNTIME)
+    if runtime is None:
+        return False
+    for place in (runtime, _module("primus.core.runtime")):
+        for name in _SET_UP:
+            if place is not None and hasattr(place, name):
+                setattr(place, name, init_worker_logger)
+        if place is not None and hasattr(place, "update_module_name"):
+            place.update_module_name = update_module_name  # type: ignore[attr-defined]  # a module's
+    return True
+
+
+def init_worker_logger(
+    primus_config: Any, module_name: str = "primus", module_config: Any = None
+) -> rankside.Monitor:
+    """Primus' set-up with its own signature: files, console, captured loggers, rank helpers.
+
+    The parameters of the module reach rankside, with those of the trackers. Raises ConfigError as
+    `rankside.init` does.
+    """
+    meta = getattr(primus_config, "exp_meta_info", None) or {}
+    known = {name: value for name, value in _params(module_config).items() if name in PARAMETERS}
+    monitor = rankside.init(
+        exp_name=meta.get("exp_name"),
+        exp_root=getattr(primus_config, "exp_root_path", None),
+        work_group=meta.get("work_group"),
+        user_name=meta.get("user_name"),
+        module_name=module_name,
+        config=_without_nulls(known),
+    )
+    monitor.capture_logging("DEBUG", console=True)
+    _take_over(_module(_LOGGER), _module(_HELPERS))
+    return monitor
+
+
+def update_module_name(new_module_name: str, new_module_config: Any = None) -> None:
+    """The next phase, with its own levels where its configuration names them."""
+    params = _params(new_module_config)
+    levels = {n: params[n] for n in settings.LEVEL_NAMES if params.get(n) is not None}
+    rankside.current().set_module(new_module_name, **levels)
+
+
+def _params(module_config: Any) -> dict[str, Any]:
+    """Flat, with TorchTitan's groups as `metrics.log_freq`."""
+    found = getattr(module_config, "params", module_config)
+    if not isinstance(found, Mapping):
+        found = vars(found) if hasattr(found, "__dict__") else {}
+    return {
+        full: each
+        for name, value in found.items()
+        for full, each in (
+            {f"{name}.{sub}": item for sub, item in value.items()}
+            if isinstance(value, Mapping)
+            else {name: value}
+        ).items()
+    }
+
+
+def _without_nulls(values: Mapping[str, Any]) -> dict[str, Any]:
+    """A null in a Primus file stands for the default."""
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _module(name: str) -> ModuleType | None:
+    try:
+        return import_module(name)
+    except Exception:  # noqa: BLE001  absent, or a version that cannot be imported here
+        return None
+
+
+def _take_over(logger: ModuleType | None, helpers: ModuleType | None) -> None:
+    """Functions keep their identity, for they were imported by name long ago; what they do is replaced."""
+    if logger is not None:
+        if getattr(logger, "_logger", None) is None:
+            logger._logger = _bound_logger()  # type: ignore[attr-defined]  # a module's
+        for name in _CALLED:
+            _replace(logger, name, _of_caller)
+        for name in _LEVELS:
+            _replace(logger, name, _of_logger)
+    if helpers is not None:
+        set_rank = getattr(helpers, "set_logging_rank", None)
+        monitor = rankside.current()
+        if callable(set_rank):
+            set_rank(monitor.rank or 0, monitor.world_size)
+        for name in _SPOKEN:
+            _replace(helpers, name, _of_rank)
+
+
+def _replace(module: ModuleType, name: str, said: Callable[..., None]) -> None:
+    old = getattr(module, name, None)
+    if isinstance(old, FunctionType) and not old.__closure__:
+        old.__globals__["_rankside_said"] = said
+        scope: dict[str, Any] = {}
+        exec(_BODY.format(name=name), scope)  # a name of the tables above, and nothing else
+        old.__code__ = scope[name].__code__
+        old.__defaults__ = old.__kwdefaults__ = None
+
+
+_BODY = "def {name}(*args, **kwargs):\n    _rankside_said({name!r}, args, kwargs)\n"
+
+
+def _of_rank(name: str, given: tuple[Any, ...], _more: dict[str, Any]) -> None:
+    """A rank helper: dropped by most ranks, for the price of two look-ups."""
+    wanted, level = _SPOKEN[name]
+    monitor = rankside.current()
+    if given and ranks.FILTERS[wanted](monitor):
+        text = ranks.key_value(*given[:2]) if name == "log_kv_rank_0" else ranks.shown(given[0])
+        _say(level, text, sys._getframe(2))
+
+
+def _of_logger(name: str, given: tuple[Any, ...], more: dict[str, Any]) -> None:
+    """`logger.info(message, ...)`: formatted as loguru does where arguments follow, and never raising."""
+    if given:
+        level = _LEVELS[name]
+        message, *args = given
+        text = ranks.key_value(*given[:2]) if name == "log_kv" else ranks.shown(message)
+        if name != "log_kv" and (args or more):
+            text = Careful(text).format(*args, **more)
+        _say(level, text, sys._getframe(2))
+
+
+def _say(level: str, text: str, frame: FrameType) -> None:
+    stem = str(frame.f_globals.get("__name__", "")).rpartition(".")[2]
+    rankside.current()._log(LEVELS[level], level, stem, frame.f_lineno, text)
+
+
+def _of_caller(name: str, given: tuple[Any, ...], _more: dict[str, Any]) -> None:
+    """`info_with_caller(message, module_name, function_name, line)`."""
+    if len(given) == 4:
+        level = _CALLED[name]
+        message, module, _, line = given
+        rankside.current()._log(LEVELS[level], level, str(module), int(line), ranks.shown(message))
+
+
+def _bound_logger() -> Any:
+    """What `primus.core.utils.logger` calls for all else: its loguru, whose records the capture takes."""
+    from loguru import logger
+
+    return logger
