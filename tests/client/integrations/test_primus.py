@@ -1,4 +1,4 @@
-"""Primus' helpers, imported by name long before, speak through rankside; rebuilt here by their call shapes."""
+"""Primus' helpers, imported by name long before, speak through rankside; rebuilt here by their shapes."""
 
 from __future__ import annotations
 
