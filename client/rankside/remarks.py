@@ -69,7 +69,7 @@ def _about_mlflow(values: Mapping[str, Any], exp_root: str, environ: Mapping[str
     if any(environ.get(name, "").strip() for name in ("DATABRICKS_HOST", "MLFLOW_TRACKING_URI")):
         return []
     store = f"sqlite:///{os.path.join(exp_root, 'mlflow.db')}"
-    return [f"DATABRICKS_HOST is not set, and neither is MLFLOW_TRACKING_URI: MLflow writes to {store}"]
+    return [f"MLFLOW_TRACKING_URI is not set, and neither is DATABRICKS_HOST: MLflow writes to {store}"]
 
 
 _LOOKS: tuple[Callable[[Mapping[str, Any], str, Mapping[str, str]], list[str]], ...] = (

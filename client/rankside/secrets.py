@@ -141,7 +141,7 @@ def known_values(environ: Mapping[str, str]) -> tuple[str, ...]:
     found = {value.strip() for name, value in environ.items() if _holds_secret(name, value)}
     for value in environ.values():
         if "@" in value and "://" in value:
-            found |= {match[1] for match in re.finditer(r"://[^\s/@:]*:([^\s/@]+)@", value)}
+            found |= {match[1] for match in re.finditer(r"://[^\s/@:]*:([^\s/]+)@", value)}
     found = {value for value in found if len(value) >= _SHORTEST}
     found |= {quote(value, safe="", errors="replace") for value in found}
     return tuple(sorted(found, key=len, reverse=True))

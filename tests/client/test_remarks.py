@@ -9,7 +9,7 @@ from rankside.settings import resolve
 
 WANDB = "WANDB_API_KEY is not set: W&B writes offline files to /e/wandb"
 MLFLOW = (
-    "DATABRICKS_HOST is not set, and neither is MLFLOW_TRACKING_URI: MLflow writes to sqlite:////e/mlflow.db"
+    "MLFLOW_TRACKING_URI is not set, and neither is DATABRICKS_HOST: MLflow writes to sqlite:////e/mlflow.db"
 )
 
 

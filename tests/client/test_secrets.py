@@ -136,6 +136,13 @@ def test_the_value_of_a_secret_variable_is_found_wherever_it_stands():
     assert masked_argv(["--name", "quite/secret+1"], known) == ["--name", "***"]
 
 
+def test_a_password_with_an_at_sign_is_found_whole():
+    told = {"ONE": "http://bob:p@ssw0rdX@h:1/x@y", "TWO": "http://a:passwort1@h,http://b:passwort2@h"}
+    known = known_values(told)
+    assert set(known) == {"p@ssw0rdX", "p%40ssw0rdX", "passwort1", "passwort2"}
+    assert masked_text("no login for bob with p@ssw0rdX", known) == "no login for bob with ***"
+
+
 def test_parameters_are_masked_at_any_depth_and_numbers_and_flags_stay():
     given = {
         "a": {"hf_token": "x", "none": None, "credentials": {"u": "a", "p": ["b", 1, {"c": "d"}]}},

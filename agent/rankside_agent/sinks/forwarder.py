@@ -74,6 +74,7 @@ class Forwarder:
         self._idle = SHORTEST_IDLE
         self._delay = FIRST_DELAY
         self._in_row = 0  # failures since the last success
+        self._whole = 0  # values left out up to the stored mark
         self._trouble: tuple[type[Exception], int | None] | None = None  # what was told of last
         self._saved_at = float("-inf")
         self._unsaved = False
@@ -150,6 +151,7 @@ class Forwarder:
             mark = self.cursor.mark
             self._reader = Reader(self._journal, mark.position)
             self._counts = replace(mark.counts)
+            self._whole = mark.counts.refused + mark.counts.failed
             sink_class = self._make(self.name)
             wanted = (lambda _config: True) if self._everything else sink_class.wanted
             self._points = Translator(self._counts, wanted, mark.speaker)
@@ -167,11 +169,17 @@ class Forwarder:
         self._note_losses(reader)
         self._mark(sink, reader)
         if self._in_row:
-            log.info("delivering again, after %d failures; nothing was lost", self._in_row)
+            self._tell_recovery()
         self._in_row, self._delay, self._trouble = 0, FIRST_DELAY, None
         self.cursor.last_time = time.time()
         self.cursor.state = self._running()
         self._save()
+
+    def _tell_recovery(self) -> None:
+        """What the time of trouble cost, by what was left out since the last mark before it."""
+        gone = self._counts.refused + self._counts.failed - self._whole
+        said = f"{gone} values were refused or lost meanwhile" if gone else "nothing was lost"
+        log.info("delivering again, after %d failures; %s", self._in_row, said)
 
     def _mark(self, sink: Sink, reader: Reader) -> None:
         """What was flushed is delivered; a stand-in's part of it is remembered as still to be."""

@@ -1,7 +1,8 @@
 """What waits for MLflow, and its way there: requests within the limits, and no refusal that stops the rest.
 
 Separate because MLflow refuses a whole request for one bad entry: here the culprit is found by halving, left
-out and counted, and everything else lands.
+out and counted, and everything else lands. What counts as a refusal, and what is only a failure, after which
+all comes again: see `mlflow_errors.py` and `mlflow_suspects.py`.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ from typing import Any
 
 from rankside_agent.sinks.base import Counts
 from rankside_agent.sinks.flat import writable
-from rankside_agent.sinks.mlflow_client import Broken, Refused
+from rankside_agent.sinks.mlflow_errors import Away, Broken, Misplaced, Refused
 from rankside_agent.sinks.mlflow_names import Names
 from rankside_agent.sinks.mlflow_run import TrackerRun
+from rankside_agent.sinks.mlflow_suspects import Suspects
 
 log = logging.getLogger(__name__)
 
@@ -22,29 +24,29 @@ MOST_METRICS = 1000  # of a request, and
 MOST_PARAMS = 100  # or tags; both MLflow's
 MOST_BYTES = 500_000  # of a request; MLflow takes 1,000,000, proxies often 1 MiB
 _OVERHEAD = 120  # bytes of an entry beside its texts
-_TIMES = 3  # a name is refused before it is left out unasked
 LONGEST_TAG = 5000  # characters; the limit of MLflow's first versions
-_MOST_TOLD = 100
-SUSPICIOUS = 6  # failures at the same request; with the forwarder's pauses about a minute
-_failures: dict[tuple[Any, ...], int] = {}  # of this process, for a sink is made anew after each
+MOST_REFUSED = 2000  # of a flush, one by one; more would look like a hang to the supervisor
+_NEIGHBOURS = 4  # that are tried beside one that fails
 
 Metric = tuple[str, float, int, int]
 Text = tuple[str, str]
 Again = Callable[[Text], Text | None]
 
+_SUSPECTS = Suspects()
+
 
 class Batches:
     """Entries for one run. Nothing is sent before `flush`, except when a request is full."""
 
-    def __init__(self, run: TrackerRun, counts: Counts) -> None:
+    def __init__(self, run: TrackerRun, counts: Counts, suspects: Suspects = _SUSPECTS) -> None:
         self._run = run
         self._counts = counts
+        self._suspects = suspects
         self._metrics: list[Metric] = []  # under their original names
         self._metric_bytes = 0
         self._tags: dict[str, str] = {}
-        self._refusals: dict[str, int] = {}
+        self._refused_now = 0  # since the last flush
         self._revived = 0
-        self._suspicious = False  # looking for what the server fails at
         self.names = Names(self._changed)
 
     def metric(self, name: str, value: float, ms: int, step: int) -> None:
@@ -63,6 +65,7 @@ class Batches:
         self.flush_metrics()
         tags, self._tags = self._tags, {}
         self.texts("tags", list(tags.items()), lambda _tag: None)
+        self._refused_now = 0
 
     def flush_metrics(self) -> None:
         """Send the metrics that wait. Raises Away."""
@@ -77,36 +80,27 @@ class Batches:
 
     def _send(self, kind: str, items: list[Any], again: Callable[[Any], Any]) -> None:
         run_id = self._run.id
-        if kind == "metrics" and self._refusals:
-            items = self._worth_asking(items)
+        fresh = [item for item in items if not self._suspects.refused(run_id, kind, item)]
+        self._count(kind, len(items) - len(fresh))
+        if not fresh:
+            return
         try:
-            self._run.tracker.log_batch(run_id, kind, self._legal(kind, items))
+            self._ask(kind, fresh)
+            self._suspects.landed(run_id, kind, fresh[0])
+        except Misplaced as refusal:
+            self._revive(refusal)
+            self._send(kind, fresh, again)
         except Refused as refusal:
-            self._refused(kind, items, again, refusal)
+            self._refused(kind, fresh, again, refusal)
         except Broken as failure:
-            if not self._poisoned((run_id, kind, *items[0]), failure):
+            if not self._suspects.looked_into(run_id, kind, fresh[0]):
                 raise
-            self._refused(kind, items, again, Refused(str(failure)))
+            self._look_into(kind, fresh, again, fresh)
+            log.info("%s that the tracker failed at together were sent apart: %s", kind, failure)
 
-    def _poisoned(self, first: tuple[Any, ...], failure: Broken) -> bool:
-        """Whether the server fails at this request again and again while it takes others.
-
-        A database that cannot hold a text (an emoji, say) is no refusal but error 500, and would be for ever.
-        """
-        _failures[first] = _failures.pop(first, 0) + 1
-        while len(_failures) > _MOST_TOLD:
-            _failures.pop(next(iter(_failures)))
-        if not self._suspicious and _failures[first] < SUSPICIOUS:
-            return False
-        self._run.tracker.call("set_tag", self._run.id, "rankside.probe", str(failure)[:100])
-        self._suspicious = True
-        return True
-
-    def _worth_asking(self, metrics: list[Metric]) -> list[Metric]:
-        worth = [metric for metric in metrics if self._refusals.get(metric[0], 0) < _TIMES]
-        self._counts.points -= len(metrics) - len(worth)
-        self._counts.refused += len(metrics) - len(worth)
-        return worth
+    def _ask(self, kind: str, items: list[Any]) -> None:
+        self._run.tracker.log_batch(self._run.id, kind, self._legal(kind, items))
+        self._suspects.accepted(self._run.id, kind, items)
 
     def _legal(self, kind: str, items: list[Any]) -> list[tuple[Any, ...]]:
         if kind != "metrics":
@@ -114,14 +108,13 @@ class Batches:
         legal = self.names.legal
         return [(legal(name), value, ms, step) for name, value, ms, step in items]
 
+    # -- verdicts: left out where it was refused alone -------------------------------------------------
+
     def _refused(self, kind: str, items: list[Any], again: Callable[[Any], Any], refusal: Refused) -> None:
         if self._run.gone():
-            self._revived += 1
-            if self._revived > 3:
-                raise refusal  # somebody deletes it as fast as it is restored
+            self._revive(refusal, known=True)
             self._send(kind, items, again)
-            return
-        if len(items) > 1:
+        elif len(items) > 1:
             middle = len(items) // 2
             self._send(kind, items[:middle], again)
             self._send(kind, items[middle:], again)
@@ -132,16 +125,73 @@ class Batches:
         elif (other := again(items[0])) is not None:
             self._send(kind, [other], again)
         else:
+            self._suspects.refuse(self._run.id, kind, items[0])
             self._leave_out(kind, items[0], refusal)
 
-    def _leave_out(self, kind: str, item: Any, refusal: Refused) -> None:
-        self._counts.points -= kind == "metrics"
-        self._counts.refused += 1
-        known = self._refusals.get(item[0], 0)
-        if len(self._refusals) < _MOST_TOLD or known:
-            self._refusals[item[0]] = known + 1
-            if not known:
-                log.error("%s %r is refused by the tracker and left out: %s", kind, item[0], refusal)
+    def _revive(self, refusal: Refused, known: bool = False) -> None:
+        """The run itself was the trouble, and is there again. Raises Away where it was not."""
+        if not known and not self._run.gone():
+            raise Away(f"refused: {refusal}")
+        self._revived += 1
+        if self._revived > 3:
+            raise refusal  # somebody deletes it as fast as it is restored
+
+    def _leave_out(self, kind: str, item: Any, why: Exception) -> None:
+        self._count(kind, 1)
+        if self._suspects.first_of(self._run.id, kind, item[0]):
+            log.error("%s %r is refused by the tracker and left out: %s", kind, item[0], why)
+        self._refused_now += 1
+        if self._refused_now >= MOST_REFUSED:
+            raise Away(f"{MOST_REFUSED} entries were refused one by one, and others wait: {why}")
+
+    def _count(self, kind: str, refused: int) -> None:
+        self._counts.points -= refused if kind == "metrics" else 0
+        self._counts.refused += refused
+
+    # -- failures: sent apart; left out only by the rule of the suspects -------------------------------
+
+    def _look_into(self, kind: str, items: list[Any], again: Callable[[Any], Any], whole: list[Any]) -> None:
+        """Send the parts of a request that fails. Raises Broken when a part fails for no fault of its own."""
+        if len(items) == 1:
+            self._suspect(kind, items[0], again, whole)
+            return
+        middle = len(items) // 2
+        for part in (items[:middle], items[middle:]):
+            try:
+                self._ask(kind, part)
+            except Broken:
+                self._look_into(kind, part, again, whole)
+            except Refused:
+                self._send(kind, part, again)
+
+    def _suspect(self, kind: str, item: Any, again: Callable[[Any], Any], whole: list[Any]) -> None:
+        """One that fails alone: is it the server, or is it this one? Raises Broken while that is open."""
+        beside = any(self._takes(kind, each) for each in self._neighbours(kind, item, whole))
+        try:
+            self._ask(kind, [item])
+        except Refused:
+            self._send(kind, [item], again)
+        except Broken as failure:
+            if not beside or not self._suspects.guilty(self._run.id, kind, item):
+                raise
+            if (other := again(item)) is not None:
+                self._send(kind, [other], again)
+            else:
+                self._leave_out(kind, item, failure)
+
+    def _neighbours(self, kind: str, item: Any, whole: list[Any]) -> list[Any]:
+        """Some of the same request, and what was accepted last: MLflow ignores what comes again."""
+        others = [each for each in whole if each != item]
+        some = others[:: max(1, len(others) // _NEIGHBOURS)][:_NEIGHBOURS]
+        taken = self._suspects.taken(self._run.id, kind)
+        return some if taken is None or taken == item else [taken, *some]
+
+    def _takes(self, kind: str, item: Any) -> bool:
+        try:
+            self._ask(kind, [item])
+        except (Broken, Refused):
+            return False
+        return True
 
     def _changed(self, legal: str, original: str) -> None:
         log.info("the name %r is not legal in MLflow, there it is %r", original, legal)

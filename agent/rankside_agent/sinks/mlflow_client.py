@@ -1,7 +1,8 @@
-"""MLflow's client, bounded: no call takes long, and every failure is one of three kinds.
+"""MLflow's client, bounded: no call takes long, and every failure is one of few kinds.
 
-Separate because this is the only file that knows MLflow's library: what it reads from the environment, which
-stores it has, and what its many exceptions mean. The library is imported when a tracker is made, not before.
+Separate because this is the only file that knows MLflow's library: what it reads from the environment, and
+which stores it has (what its many exceptions mean is in `mlflow_errors.py`). The library is imported when a
+tracker is made, not before.
 """
 
 from __future__ import annotations
@@ -17,7 +18,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from rankside.secrets import known_values, masked_text
 from rankside_agent.sinks import tracker_environ
+from rankside_agent.sinks.mlflow_errors import Away, Refused, Unfit, sorted_out
+from rankside_agent.sinks.mlflow_place import absolute_uri, folder_of, tracking_uri
 
 CALL_SECONDS = 10
 UPLOAD_SECONDS = 120  # without a word; a server may hand a large file on before it answers
@@ -37,6 +41,16 @@ _AT_MOST = {"MLFLOW_HTTP_REQUEST_TIMEOUT": CALL_SECONDS, "MLFLOW_DATABRICKS_ENDP
 _SECRETS = ("MLFLOW_TRACKING_TOKEN", "MLFLOW_TRACKING_PASSWORD", "DATABRICKS_TOKEN")
 _PREFIXES = ("MLFLOW_", "DATABRICKS_")
 
+_DATABASE = re.compile(r"(sqlite|mysql|postgresql|mssql)\b")
+_DRIVERS = {  # module: what installs it
+    "psycopg": "psycopg[binary]",
+    "psycopg2": "psycopg2-binary",
+    "MySQLdb": "mysqlclient",
+    "pymysql": "pymysql",
+    "pyodbc": "pyodbc",
+    "pymssql": "pymssql",
+}
+
 _NO_FILES = (
     "{uri}: MLflow no longer writes runs to plain files; set MLFLOW_TRACKING_URI=sqlite:////path/mlflow.db, "
     "or unset it for {exp_root}/mlflow.db"
@@ -45,22 +59,6 @@ _NO_DATABASE = (
     "{uri}: a database store needs the full MLflow beside rankside, and this is mlflow-skinny: `pip install "
     "mlflow`, or set MLFLOW_TRACKING_URI to a server"
 )
-
-
-class Away(ConnectionError):
-    """The tracker takes nothing now."""
-
-
-class Broken(Away):
-    """The tracker failed at this request, which may be the request's fault."""
-
-
-class Refused(Exception):
-    """The tracker will never take this."""
-
-
-class Missing(Refused):
-    """What was named does not exist there."""
 
 
 class Tracker:
@@ -72,10 +70,17 @@ class Tracker:
         exp_root: str,
         environ: MutableMapping[str, str] = os.environ,
         installed: Callable[[str], object] = importlib.util.find_spec,
+        cwd: str = "",
     ) -> None:
-        """`folder` is the run's own, for the environment that its ranks told."""
+        """`folder` is the run's own, for the environment that its ranks told; `cwd` the training's.
+
+        Raises Away, and NoFolder where `cwd` is needed and empty.
+        """
         prepare(environ, folder, exp_root)
-        self.uri = tracking_uri(environ, exp_root)
+        self._secrets = known_values({name: environ[name] for name in environ if name.startswith(_PREFIXES)})
+        told, folder_told = tracking_uri(environ, exp_root), folder_of(environ, cwd)
+        self.uri = absolute_uri(told, folder_told, self._shown(told))
+        self.base = folder_told if self.uri != told else ""  # what a relative address was relative to
         self.exp_root = exp_root
         self._remote = self.uri.startswith(("http:", "https:", "databricks"))
         self._client = self._connect(installed)
@@ -96,26 +101,20 @@ class Tracker:
         self.call("log_batch", run_id, **{kind: [make(*item) for item in items]})
 
     def upload(self, artifact_uri: str, path: Path, destination: str) -> None:
-        """Put a file; may take long. Raises OSError where the file cannot be read."""
+        """Put a file; may take long. Raises also Unfit, where the file cannot be read."""
         try:
-            self._upload(artifact_uri, path, destination)
-        except Exception as error:
-            if isinstance(error, OSError) and getattr(error, "filename", None) and not path.is_file():
-                raise
+            self._upload(self._local(artifact_uri), path, destination)
+        except (FileNotFoundError, PermissionError) as error:
+            if error.filename == str(path):
+                raise Unfit(str(error)) from None
             raise self._sorted(error) from None
-
-    @contextmanager
-    def verdicts(self) -> Iterator[None]:
-        """What is refused where nothing can be left out (the run itself, say) is waited for as well."""
-        try:
-            yield
-        except Refused as refusal:
-            raise Away(f"refused: {refusal}") from None
+        except Exception as error:  # noqa: BLE001  as in `call`
+            raise self._sorted(error) from None
 
     @property
     def artifact_location(self) -> str | None:
         """Where a new experiment's artifacts are to lie; the server's own choice where there is one."""
-        if self._remote or not self.uri.startswith("sqlite:"):
+        if self._remote or not _DATABASE.match(self.uri):
             return None
         return (Path(self.exp_root).absolute() / "mlartifacts").as_uri()
 
@@ -125,8 +124,8 @@ class Tracker:
         return self.uri.startswith("databricks")
 
     def _connect(self, installed: Callable[[str], object]) -> Any:
-        known = {"uri": _without_credentials(self.uri), "exp_root": self.exp_root}
-        database = re.match(r"(sqlite|mysql|postgresql|mssql)\b", self.uri)
+        known = {"uri": self._shown(self.uri), "exp_root": self.exp_root}
+        database = _DATABASE.match(self.uri)
         if database and not installed("alembic"):
             raise Away(_NO_DATABASE.format(**known))
         try:
@@ -134,13 +133,21 @@ class Tracker:
 
             if self.uri.startswith("sqlite:"):
                 Path(self.exp_root).mkdir(parents=True, exist_ok=True)
+            if database:
+                _try_once()
             return MlflowClient(tracking_uri=self.uri)
         except ImportError as error:
-            raise Away(f"MLflow's client cannot be imported: {error}; `pip install mlflow-skinny`") from None
+            raise Away(self._no_library(error, bool(database))) from None
         except Exception as error:  # noqa: BLE001  as in `call`
             if ":" not in self.uri or self.uri.startswith("file:"):
                 raise Away(_NO_FILES.format(**known)) from None
-            raise self._sorted(error) from None
+            raise Away(f"{known['uri']}: {self._sorted(error)}") from None
+
+    def _no_library(self, error: ImportError, database: bool) -> str:
+        if database and error.name and error.name.partition(".")[0] in _DRIVERS:
+            driver = _DRIVERS[error.name.partition(".")[0]]
+            return f"{self._shown(self.uri)}: its driver is not there beside rankside: `pip install {driver}`"
+        return f"MLflow's client cannot be imported: {error}; `pip install mlflow-skinny`"
 
     def _upload(self, artifact_uri: str, path: Path, destination: str) -> None:
         from mlflow.store.artifact.http_artifact_repo import HttpArtifactRepository
@@ -159,6 +166,12 @@ class Tracker:
             answer = rest.http_request(creds, where, "PUT", data=data, timeout=UPLOAD_SECONDS)
             rest.augmented_raise_for_status(answer)
 
+    def _local(self, uri: str) -> str:
+        """A relative path, which an experiment of others may have, is not one of this process's folder."""
+        if ":" in uri or Path(uri).is_absolute():
+            return uri
+        return str(Path(self.base or self.exp_root) / uri)
+
     def _repository(self, artifact_uri: str) -> Any:
         registry: Any = importlib.import_module("mlflow.store.artifact.artifact_repository_registry")
         try:
@@ -167,32 +180,11 @@ class Tracker:
             return registry.get_artifact_repository(artifact_uri)
 
     def _sorted(self, error: Exception) -> Exception:
-        from mlflow.exceptions import MlflowException, RestException
+        return sorted_out(error, self._shown(error), self._remote)
 
-        text = _without_credentials(" ".join(str(error).split()))[:_LONGEST_TEXT]
-        known = isinstance(error, MlflowException)
-        if isinstance(error, RestException) or (known and not self._remote):
-            return _KINDS.get(getattr(error, "error_code", ""), Away)(text)
-        for sign, kind in _SIGNS.items():
-            if sign in text:
-                return kind(text)
-        text = text if known else f"{type(error).__name__}: {text}"
-        return Refused(text) if isinstance(error, TypeError | ValueError) else Away(text)
-
-
-_KINDS: dict[str, type[Exception]] = {
-    "BAD_REQUEST": Refused,
-    "INTERNAL_ERROR": Broken,
-    "INVALID_PARAMETER_VALUE": Refused,
-    "MALFORMED_REQUEST": Refused,
-    "RESOURCE_ALREADY_EXISTS": Refused,
-    "RESOURCE_DOES_NOT_EXIST": Missing,
-}
-_SIGNS: dict[str, type[Exception]] = {
-    "too many 500 error responses": Broken,
-    "failed with error code 413": Refused,  # too large for something on the way
-    "413 Client Error": Refused,
-}
+    def _shown(self, text: object) -> str:
+        """Fit to be shown: in one line, of bounded length, without what is secret."""
+        return masked_text(" ".join(str(text).split()), self._secrets)[:_LONGEST_TEXT]
 
 
 def prepare(environ: MutableMapping[str, str], folder: Path, exp_root: str) -> None:
@@ -208,13 +200,20 @@ def prepare(environ: MutableMapping[str, str], folder: Path, exp_root: str) -> N
         _read_secret(environ, name, exp_root if name in told else None)
 
 
-def tracking_uri(environ: MutableMapping[str, str], exp_root: str) -> str:
-    """Where the runs go: as told, else to Databricks if that is there, else to a database of our own."""
-    if told := environ.get("MLFLOW_TRACKING_URI", "").strip():
-        return told
-    if environ.get("DATABRICKS_HOST", "").strip():
-        return "databricks"
-    return f"sqlite:///{Path(exp_root).absolute()}/mlflow.db"
+def _try_once() -> None:
+    """MLflow tries a database that cannot be opened ten times, in 100 s; the forwarder does, and says so."""
+    database: Any = importlib.import_module("mlflow.store.db.utils")
+    if hasattr(database, "MAX_RETRY_COUNT"):
+        database.MAX_RETRY_COUNT = 1
+
+
+@contextmanager
+def verdicts() -> Iterator[None]:
+    """What is refused where nothing can be left out (the run itself, say) is waited for as well."""
+    try:
+        yield
+    except Refused as refusal:
+        raise Away(f"refused: {refusal}") from None
 
 
 _read: dict[str, tuple[str, str]] = {}  # by variable: the file, and its content that replaced its name
@@ -261,7 +260,3 @@ def _named(path: Path, name: str) -> Iterator[Path]:
         link = Path(folder) / name
         link.symlink_to(path)
         yield link
-
-
-def _without_credentials(text: str) -> str:
-    return re.sub(r"//[^/@\s]*@", "//***@", text)

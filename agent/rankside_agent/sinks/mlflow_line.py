@@ -26,6 +26,7 @@ from rankside_agent.sinks import mlflow_leftovers as leftovers
 from rankside_agent.sinks.base import Counts, Outcome, Run
 from rankside_agent.sinks.mlflow_batches import Batches
 from rankside_agent.sinks.mlflow_client import Tracker
+from rankside_agent.sinks.mlflow_errors import Away
 from rankside_agent.sinks.mlflow_events import Events
 from rankside_agent.sinks.mlflow_origin import Origin
 from rankside_agent.sinks.mlflow_params import Parameters
@@ -71,7 +72,9 @@ class Line:
         folder = run.folder / "sinks" / "mlflow" / beside
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
-        self._run = TrackerRun(tracker, f"{run.key}/{beside}" if beside else run.key, state.get("run_id", ""))
+        identity = f"{run.key}/{beside}" if beside else run.key
+        self._run = TrackerRun(tracker, identity, state.get("run_id", ""), folder)
+        self._run.ended = bool(state.get("ended", False))
         self._batches = Batches(self._run, counts)
         self._parameters = Parameters(self._run, self._batches, folder)
         self._events = Events(folder, state.get("events", {}), self._batches, counts)
@@ -80,12 +83,18 @@ class Line:
         self._uploads = Uploads(self._run, state.get("uploads", {}), counts)
 
     @property
+    def remark(self) -> str:
+        """Of its artifacts."""
+        return self._uploads.remark
+
+    @property
     def nonfinite(self) -> int:
         """How many names had an infinity."""
         return len(self._nonfinite)
 
     def take(self, point: Point) -> None:
         """Put a point where it belongs. Raises Away when a request is full and cannot be sent."""
+        self._run.ended = False
         if point.source is not self._source:
             self._change(point.source)
         if isinstance(point, Scalars):
@@ -111,6 +120,7 @@ class Line:
         """As of the last flush, which must have followed the last point."""
         return {
             "run_id": self._run.known_id,
+            "ended": self._run.ended,
             "attempt": self._attempt,
             "step": self._step,
             "open": self._open,
@@ -133,18 +143,36 @@ class Line:
         self.flush()
         self._run.settle()
         yield
+        try:
+            yield from self._upload_all(outcome)
+        except Away:  # of the store, perhaps: the tracker itself may well be there
+            self._end(outcome)
+            yield
+            raise
+        self.flush()
+        self._end(outcome)
+        yield
+
+    def _upload_all(self, outcome: Outcome) -> Iterator[None]:
         self._offer(self._events.flush(all_of_it=True))
         self._offer(self._summary())
         yield from self._uploads.drain()
-        for number, (destination, path) in enumerate(self._leftovers(outcome), 1):
-            self._uploads.offer(destination, path)
-            if number % _PORTION == 0:
+        offered = 0
+        for found in self._leftovers(outcome):
+            if found is None:
+                yield
+                continue
+            self._uploads.offer(*found)
+            offered += 1
+            if offered % _PORTION == 0:
                 yield from self._uploads.drain()
         yield from self._uploads.drain()
-        self.flush()
+        yield from self._uploads.drain(everything=True)
+
+    def _end(self, outcome: Outcome) -> None:
         status = _STATUSES.get(outcome.attempts.get(self._attempt, outcome.status), "FAILED")
         self._tracker.call("set_terminated", self._run.id, status, int(outcome.ended * 1000))
-        yield
+        self._run.ended = True
 
     def _change(self, source: Source) -> None:
         self._source = source
@@ -168,13 +196,12 @@ class Line:
         ms = self._ms(point, step)
         self._counts.points += len(point.values)
         for name, value in point.values.items():
-            if math.isinf(value):
-                self._infinite(name, value, ms, step)
-            else:
-                self._batches.metric(name, value, ms, step)
+            if self._infinite(name, value, ms, step):
+                self._counts.points -= 1
+                self._counts.refused += 1
         if "mlflow_upload_performance_metrics" in self._wants and not point.source.aside:
             for name, value in self._performance.derive(point.values):
-                self._batches.metric(name, value, ms, step)
+                self._infinite(name, value, ms, step)
 
     def _due(self, point: Scalars) -> int:
         """The step of a point of the newest attempt."""
@@ -199,15 +226,18 @@ class Line:
         self._newest_ms = max(self._newest_ms, ms)
         return ms
 
-    def _infinite(self, name: str, value: float, ms: int, step: int) -> None:
+    def _infinite(self, name: str, value: float, ms: int, step: int) -> bool:
+        """Every number's way to the tracker; whether it was none that MLflow can show."""
+        if not math.isinf(value):
+            self._batches.metric(name, value, ms, step)
+            return False
         self._batches.metric(f"nonfinite/{name}", math.copysign(1.0, value), ms, step)
-        self._counts.points -= 1
-        self._counts.refused += 1
         if name not in self._nonfinite and len(self._nonfinite) < MOST_NONFINITE:
             self._nonfinite[name] = None
             log.warning("%r is %s at step %d: infinities are shown as nonfinite/%s", name, value, step, name)
             key = self._batches.names.behind("rankside.nonfinite.", name)
             self._batches.tag(key, f"{value:+} first at step {step}")
+        return True
 
     def _artifact(self, point: Notice) -> None:
         base = point.source.launch.get("cwd") or self._home.exp_root
@@ -224,7 +254,7 @@ class Line:
             files.replace(path, json.dumps(summary, indent=1).encode())
             yield "performance/summary.json", path
 
-    def _leftovers(self, outcome: Outcome) -> Iterator[tuple[str, Path]]:
+    def _leftovers(self, outcome: Outcome) -> Iterator[tuple[str, Path] | None]:
         exp_root = Path(self._home.exp_root)
         if "mlflow_upload_logs" in self._wants:
             yield from leftovers.logs(exp_root, self._log_root, outcome.log_roots)

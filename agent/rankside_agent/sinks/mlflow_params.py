@@ -3,12 +3,14 @@
 Separate because MLflow refuses what a training does every day. A parameter has one value for ever, so what a
 later attempt has changed becomes `attempt_2.world_size`; a value is cut at 6,000 characters (500 or 250 in
 old servers) with a mark, and whole in the artifact `params/attempt-{n}.json`, as all of the attempt's are.
+`env__{NAME}` is the environment's; a parameter of the training's with such a name is `param.env__{NAME}`.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,8 @@ from rankside_agent.sinks.points import Source
 log = logging.getLogger(__name__)
 
 LIMITS = (6000, 500, 250)  # characters: of MLflow now, before 2.8, and before 1.28
+_ENVIRONMENT = "env__"
+_MEETS_ENVIRONMENT = re.compile(rf"(param\.)*{_ENVIRONMENT}")
 MOST = 20_000  # of an attempt; more are in the artifact only
 
 
@@ -37,19 +41,22 @@ class Parameters:
 
     def take(self, source: Source, values: Mapping[str, Any]) -> None:
         """Parameters of an attempt, nested or not."""
-        waiting = self._waiting.setdefault(source.attempt, {})
-        for name, value in flat(values):
-            if len(waiting) < MOST or name in waiting:
-                waiting[plain(name)] = plain(value)
-            elif source.attempt not in self._full:
-                self._full.add(source.attempt)
-                log.error("more than %d parameters: the others are left out", MOST)
+        self._take(source, ((_beside_environment(name), value) for name, value in flat(values)))
 
     def environment(self, source: Source) -> None:
         """The attempt's environment, whose secrets were left out by the rank already."""
         environ = source.launch.get("environ")
         if isinstance(environ, dict) and environ:
-            self.take(source, {f"env__{name}": value for name, value in environ.items()})
+            self._take(source, flat({f"{_ENVIRONMENT}{name}": value for name, value in environ.items()}))
+
+    def _take(self, source: Source, values: Iterable[tuple[str, str]]) -> None:
+        waiting = self._waiting.setdefault(source.attempt, {})
+        for name, value in values:
+            if len(waiting) < MOST or name in waiting:
+                waiting[plain(name)] = plain(value)
+            elif source.attempt not in self._full:
+                self._full.add(source.attempt)
+                log.error("more than %d parameters: the others are left out", MOST)
 
     def flush(self) -> Iterator[tuple[str, Path]]:
         """Send what waits; gives the artifacts that are new. Raises Away."""
@@ -105,6 +112,11 @@ class Parameters:
             return None
         self._limit = shorter[0]
         return key, cut(whole[key], self._limit)
+
+
+def _beside_environment(name: str) -> str:
+    """A parameter that is called as a variable of the environment would be: both are kept."""
+    return f"param.{name}" if _MEETS_ENVIRONMENT.match(name) else name
 
 
 def cut(text: str, limit: int) -> str:

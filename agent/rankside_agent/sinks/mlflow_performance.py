@@ -66,12 +66,12 @@ class Performance:
         """What a new one must know to go on from here."""
         return {"sums": {name: list(each) for name, each in self._sums.items()}, "from": self._from}
 
-    def summary(self) -> dict[str, dict[str, float]]:
-        """count, mean, min, max and last of each."""
+    def summary(self) -> dict[str, dict[str, float | None]]:
+        """count, mean, min, max and last of each; of numbers whose sum is beyond all there is no mean."""
         return {
             name: {
                 "count": each.number,
-                "mean": each.total / each.number,
+                "mean": each.total / each.number if math.isfinite(each.total) else None,
                 "min": each.least,
                 "max": each.most,
                 "last": each.last,

@@ -7,6 +7,8 @@ again; so where several were created all choose the same one, and the others are
 
 A run or an experiment that was deleted while the training goes on is restored, with a word in the log: its
 points have nowhere else to go. One that is gone for good is made anew, and holds what comes from then on.
+With an experiment MLflow restores all its runs, and does not know which were deleted before it; so all others
+are deleted again, as whoever deleted the experiment wanted. They are noted in a file until that is done.
 """
 
 from __future__ import annotations
@@ -17,8 +19,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from rankside_agent import files
 from rankside_agent.sinks.flat import writable
-from rankside_agent.sinks.mlflow_client import Missing, Refused, Tracker
+from rankside_agent.sinks.mlflow_client import Tracker
+from rankside_agent.sinks.mlflow_errors import Missing, Refused
 from rankside_agent.sinks.points import Source
 
 log = logging.getLogger(__name__)
@@ -29,17 +33,24 @@ CLAIMED = "rankside.claimed"
 DUPLICATE = "rankside.duplicate_of"
 SETTLE_SECONDS = 0.3  # until others who looked before our run was there have created theirs
 _LONGEST_NAME = 250
+_DELETED_ONLY = 2  # MLflow's ViewType
+_PAGE = 1000
 
 
 class TrackerRun:
-    """One run in the tracker; `identity` is the same for all who mean it. `run_id` as of the last state."""
+    """One run in the tracker; `identity` is the same for all who mean it. `run_id` as of the last state.
 
-    def __init__(self, tracker: Tracker, identity: str, run_id: str) -> None:
+    `folder` is for what must not be forgotten by a death.
+    """
+
+    def __init__(self, tracker: Tracker, identity: str, run_id: str, folder: Path) -> None:
         self.tracker = tracker
         self.identity = identity
         self.source: Source | None = None  # says how to name what must be created
         self.params: dict[str, str] = {}  # that it holds, once it is open
         self.artifact_uri = ""
+        self.ended = False  # whether its end was told, and no point came after it
+        self._revived = folder / "revived.json"
         self._id = run_id
         self._open = False
 
@@ -75,7 +86,8 @@ class TrackerRun:
         self._id = run.info.run_id
         self.artifact_uri = run.info.artifact_uri
         self.params = dict(run.data.params)
-        if run.info.status != "RUNNING":
+        self._delete_again(self._id)
+        if run.info.status != "RUNNING" and not self.ended:
             self.tracker.call("update_run", self._id, status="RUNNING")
         self._open = True
 
@@ -164,7 +176,32 @@ class TrackerRun:
     def _restore_experiment(self, experiment: Any) -> None:
         if experiment.lifecycle_stage == "deleted":
             log.warning("experiment %s was deleted, and is restored: a training goes on", experiment.name)
+            files.replace_json(self._revived, self._deleted(experiment.experiment_id))
             self.tracker.call("restore_experiment", experiment.experiment_id)
+
+    def _deleted(self, experiment: str) -> list[str]:
+        """The ids of its deleted runs."""
+        found: list[str] = []
+        token = ""
+        while True:
+            page = self.tracker.call(
+                "search_runs", [experiment], "", _DELETED_ONLY, _PAGE, page_token=token or None
+            )
+            found += [run.info.run_id for run in page]
+            if not (token := page.token or ""):
+                return found
+
+    def _delete_again(self, but: str) -> None:
+        """The runs that came back with their experiment."""
+        revived = files.read_json(self._revived)
+        for run_id in revived if isinstance(revived, list) else ():
+            if run_id == but:
+                continue
+            try:
+                self.tracker.call("delete_run", run_id)
+            except Refused as error:
+                log.info("%s", error)  # somebody was quicker
+        self._revived.unlink(missing_ok=True)
 
 
 def experiment_name(source: Source, tracker: Tracker) -> str:

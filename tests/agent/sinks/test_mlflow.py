@@ -78,6 +78,23 @@ def test_nan_stays_and_infinities_are_told_apart_from_numbers(tracked, caplog):
     assert (counts.points, counts.refused) == (14, 2)
 
 
+def test_what_is_derived_is_never_a_plain_big_number_either(tracked, tmp_path):
+    channel = tracked.open(config={"mlflow_upload_performance_metrics": True})
+    for step, seconds in enumerate((1.0, math.inf, 1e306, 1e305, 1e305, math.nan)):
+        tracked.run.metrics(channel, step, **{"iteration-time": seconds, "tflops": 1.7e308})
+    tracked.ended()
+    forwarder = tracked.deliver()
+    reader = tracked.reader
+    assert [step for step, _ in reader.scalars("perf/iteration_time_ms")] == [0, 3, 4, 5]
+    assert reader.scalars("nonfinite/perf/iteration_time_ms") == [(1, 1.0), (2, 1.0)]
+    assert all(value < 1.75e308 for value in reader.run.data.metrics.values() if not math.isnan(value))
+    counts = forwarder.cursor.mark.counts
+    assert (counts.points, counts.refused) == (11, 1)
+    summary = reader.text("performance/summary.json", tmp_path)
+    assert "Infinity" not in summary
+    assert json.loads(summary)["perf/throughput_tflops_per_gpu"]["mean"] is None
+
+
 def test_two_values_of_one_step_in_one_millisecond_keep_their_order(tracked):
     run, channel = tracked.run, tracked.open()
     for value in (3.0, 1.0, 2.0):
@@ -275,6 +292,21 @@ def test_the_environment_is_params_and_the_origin_is_tags(tracked, tmp_path):
     assert tags["mlflow.source.git.repoURL"] == "https://host/x.git"
     assert tags["mlflow.source.git.dirty"] == "True"
     assert json.loads(tracked.reader.text("system/git_metadata.json", tmp_path)) == git
+
+
+def test_a_param_that_is_called_as_a_variable_is_beside_it(tracked):
+    tracked.launch["environ"] = {"PATH": "/bin"}
+    channel = tracked.open()
+    mine = {"env__PATH": "clash", "env": {"PATH": 1}, "param.env__PATH": "odd", "param.lr": 1}
+    tracked.run.add(channel, (Kind.PARAMS, (mine,)))
+    tracked.deliver()
+    assert tracked.reader.run.data.params == {
+        "env__PATH": "/bin",
+        "param.env__PATH": "clash",
+        "param.param.env__PATH": "odd",
+        "env.PATH": "1",
+        "param.lr": "1",
+    }
 
 
 def test_events_are_tags_and_lines(tracked, tmp_path):

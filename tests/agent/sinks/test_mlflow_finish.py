@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import logging
+import time
 
 import pytest
 
@@ -166,10 +166,9 @@ def uploads(proxy):
     return sum(method == "PUT" for method, _, _ in proxy.requests)
 
 
-def test_a_file_that_the_artifact_store_never_takes_does_not_keep_the_end_back(
-    troubled, mlflow_proxy, caplog
+def test_a_file_that_the_artifact_store_fails_at_keeps_neither_the_end_nor_the_others_back(
+    troubled, mlflow_proxy
 ):
-    caplog.set_level(logging.ERROR)
     mlflow_proxy.trouble = 500
     mlflow_proxy.only = lambda method, path: method == "PUT" and path.endswith("poison.log")
     logs = troubled.run.exp_root / "logs"
@@ -178,10 +177,79 @@ def test_a_file_that_the_artifact_store_never_takes_does_not_keep_the_end_back(
         (logs / name).write_text(name)
     troubled.run.metrics(troubled.open(config=ALL), 1, loss=1.0)
     troubled.ended()
-    troubled.deliver()
+    forwarder = tries(troubled, 5)
+    assert "poison.log" in forwarder.cursor.last_error
     assert troubled.reader.artifacts() == ["logs/good.log", "logs/zebra.log"]
     assert troubled.reader.run.info.status == "FINISHED"
-    assert caplog.text.count("is left out") == 1
+    mlflow_proxy.trouble = 0
+    forwarder = troubled.deliver(most_failures=10)
+    assert "logs/poison.log" in troubled.reader.artifacts()
+    assert forwarder.cursor.mark.counts.refused == 0
+
+
+def tries(troubled, number):
+    """A sink that fails so many times."""
+    forwarder = troubled.forwarder()
+    while forwarder.cursor.failures < number:
+        time.sleep(min(forwarder.round(), 0.05))
+        assert not forwarder.drained
+    forwarder.close("waiting")
+    return forwarder
+
+
+@pytest.mark.parametrize("trouble", [404, 403, 500, 503])
+def test_a_store_that_is_away_at_the_end_costs_no_file(troubled, mlflow_proxy, tmp_path, trouble):
+    mlflow_proxy.trouble = trouble
+    mlflow_proxy.only = lambda method, path: method == "PUT" and "artifacts" in path
+    exp = troubled.run.exp_root
+    (exp / "logs").mkdir(parents=True)
+    (exp / "logs" / "a.log").write_text("line")
+    (exp / "model.txt").write_text("weights")
+    channel = troubled.open(config=ALL)
+    troubled.run.add(channel, (Kind.PARAMS, ({"huge": "x" * 50_000},)), (Kind.EVENT, ("tick", {"n": 1})))
+    troubled.run.add(channel, (Kind.ARTIFACT, (str(exp / "model.txt"),)))
+    troubled.run.metrics(channel, 1, loss=1.0)
+    troubled.ended()
+    forwarder = tries(troubled, 4)
+    assert "artifacts wait for their store" in forwarder.cursor.last_error
+    assert "artifacts wait for their store" in forwarder.cursor.remark
+    assert troubled.reader.run.info.status == "FINISHED"
+    mlflow_proxy.trouble = 0
+    forwarder = troubled.deliver(most_failures=10)
+    assert troubled.reader.artifacts() == [
+        "events/attempt-1.jsonl",
+        "logs/a.log",
+        "model.txt",
+        "params/attempt-1.json",
+    ]
+    assert troubled.reader.run.info.status == "FINISHED"
+    assert (forwarder.cursor.mark.counts.refused, forwarder.cursor.remark) == (0, "")
+
+
+def test_a_new_attempt_runs_again_although_files_of_the_last_still_wait(troubled, mlflow_proxy):
+    mlflow_proxy.trouble = 503
+    mlflow_proxy.only = lambda method, path: method == "PUT" and "artifacts" in path
+    (troubled.run.exp_root / "a.txt").write_text("a")
+    first = troubled.open()
+    troubled.run.add(first, (Kind.ARTIFACT, ("a.txt",)))
+    troubled.run.metrics(first, 1, loss=1.0)
+    troubled.ended("failed")
+    tries(troubled, 3)
+    assert troubled.reader.run.info.status == "FAILED"
+    troubled.told([])
+    troubled.run.metrics(troubled.open(attempt=2), 2, loss=2.0)
+    troubled.deliver(most_failures=3)
+    assert troubled.reader.run.info.status == "RUNNING"
+
+
+def test_hidden_files_are_no_logs(tracked):
+    for name in ("logs/.writer-node", "logs/a.log", "logs/.hidden/b.log", "logs/x/.c.new"):
+        (tracked.run.exp_root / name).parent.mkdir(parents=True, exist_ok=True)
+        (tracked.run.exp_root / name).write_text(name)
+    tracked.run.metrics(tracked.open(config=ALL), 1, loss=1.0)
+    tracked.ended()
+    tracked.deliver()
+    assert tracked.reader.artifacts() == ["logs/a.log"]
 
 
 def test_a_tracker_that_is_away_at_the_end_is_told_later(troubled, mlflow_proxy):

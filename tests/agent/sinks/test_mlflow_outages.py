@@ -8,7 +8,7 @@ import time
 import pytest
 
 from rankside.wire import Kind
-from rankside_agent.sinks import mlflow_batches
+from rankside_agent.sinks import mlflow_suspects
 
 pytest_plugins = ["mlflow_server"]
 
@@ -174,14 +174,16 @@ def test_a_request_that_is_too_large_for_something_on_the_way_is_halved(troubled
     assert len(troubled.reader.rows("loss")) == 1000
 
 
-def test_what_the_server_always_fails_at_is_left_out_at_last(troubled, mlflow_proxy, caplog):
+def test_what_the_server_always_fails_at_is_left_out_at_last(troubled, mlflow_proxy, monkeypatch):
+    monkeypatch.setattr(mlflow_suspects, "SECONDS", 0.0)
+    monkeypatch.setattr(mlflow_suspects, "TIMES", 3)
     mlflow_proxy.trouble = "fail:poison"
     channel = troubled.open()
     for step in range(10):
         troubled.run.metrics(channel, step, loss=1.0)
         troubled.run.add(channel, (Kind.EVENT, (f"e{step}", {"x": "poison" if step == 5 else "good"})))
     forwarder = troubled.deliver(most_failures=20)
-    assert forwarder.cursor.failures == mlflow_batches.SUSPICIOUS - 1
+    assert forwarder.cursor.failures == mlflow_suspects.LOOKED_INTO - 1 + mlflow_suspects.TIMES - 1
     tags = troubled.reader.run.data.tags
     assert [f"rankside.event.e{step}" in tags for step in range(10)] == [step != 5 for step in range(10)]
     assert len(troubled.reader.rows("loss")) == 10
@@ -194,10 +196,26 @@ def test_a_server_that_fails_at_everything_is_waited_for(troubled, mlflow_proxy)
     for step in range(10):
         troubled.run.metrics(troubled.open(), step, loss=1.0)
     forwarder = troubled.forwarder()
-    step_until(forwarder, lambda: forwarder.cursor.failures > 2 * mlflow_batches.SUSPICIOUS)
+    step_until(forwarder, lambda: forwarder.cursor.failures > 2 * mlflow_suspects.LOOKED_INTO)
     mlflow_proxy.trouble = 0
     step_until(forwarder, lambda: forwarder.drained)
     assert len(troubled.reader.rows("loss")) == 10
+    assert forwarder.cursor.mark.counts.refused == 0
+
+
+def test_metrics_that_alone_the_server_fails_at_come_later(troubled, mlflow_proxy):
+    channel = troubled.open()
+    troubled.run.metrics(channel, 0, loss=0.0)
+    forwarder = troubled.forwarder()
+    step_until(forwarder, lambda: forwarder.drained)
+    mlflow_proxy.trouble = 'fail:"metrics": [{'
+    for step in range(1, 300):
+        troubled.run.metrics(channel, step, loss=float(step), other=1.0)
+        troubled.run.add(channel, (Kind.EVENT, (f"e{step % 3}", {"step": step})))
+    step_until(forwarder, lambda: forwarder.cursor.failures > 3 * mlflow_suspects.LOOKED_INTO)
+    mlflow_proxy.trouble = 0
+    step_until(forwarder, lambda: forwarder.drained)
+    assert troubled.reader.scalars("loss") == [(step, float(step)) for step in range(300)]
     assert forwarder.cursor.mark.counts.refused == 0
 
 

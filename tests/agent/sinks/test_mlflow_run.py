@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -27,7 +28,7 @@ from rankside_agent.sinks.translator import source_of
 folder, experiment, *identities = sys.argv[1:]
 for identity in identities:
     if os.fork() == 0:
-        run = TrackerRun(Tracker(Path(folder), folder), identity, "")
+        run = TrackerRun(Tracker(Path(folder), folder), identity, "", Path(folder))
         info = {"rank": 0, "world_size": 1, "role": "worker", "exp_name": experiment, "started": 1e9}
         run.source = source_of(info)
         for _ in range(5):
@@ -79,7 +80,7 @@ def make(tracked, tmp_path):
     """A run of the tracker, as a sink would have it."""
 
     def make(run_id="", identity=tracked.key, **more):
-        made = TrackerRun(Tracker(tmp_path, str(tmp_path)), identity, run_id)
+        made = TrackerRun(Tracker(tmp_path, str(tmp_path)), identity, run_id, tmp_path)
         info = {"rank": 0, "world_size": 1, "role": "worker", "exp_name": tracked.name, "started": 1e9}
         made.source = source_of({**info, **more})
         return made
@@ -128,6 +129,28 @@ def test_an_experiment_that_was_deleted_before_is_restored(make, tracked, caplog
     client.delete_experiment(client.create_experiment(tracked.name))
     assert client.get_run(make().id).info.lifecycle_stage == "active"
     assert "is restored" in caplog.text
+
+
+def test_runs_that_were_deleted_stay_deleted_when_their_experiment_is_restored(make, tracked, tmp_path):
+    client, mine = tracked.reader.client, make()
+    experiment = client.get_run(mine.id).info.experiment_id
+    apart, beside = (client.create_run(experiment, run_name=name).info.run_id for name in ("apart", "beside"))
+    client.delete_run(apart)
+    client.delete_experiment(experiment)
+    again = make(mine.id)
+    assert again.id == mine.id
+    stages = [client.get_run(each).info.lifecycle_stage for each in (mine.id, apart, beside)]
+    assert stages == ["active", "deleted", "deleted"]
+    assert not (tmp_path / "revived.json").exists()
+
+
+def test_a_death_between_restoring_and_deleting_again_revives_nobody(make, tracked, tmp_path):
+    client, mine = tracked.reader.client, make()
+    experiment = client.get_run(mine.id).info.experiment_id
+    apart = client.create_run(experiment).info.run_id
+    (tmp_path / "revived.json").write_text(json.dumps([apart, mine.id, "0" * 32]))
+    assert make(mine.id).id == mine.id
+    assert client.get_run(apart).info.lifecycle_stage == "deleted"
 
 
 def test_a_run_id_of_another_server_is_no_obstacle(make, tracked):

@@ -9,7 +9,9 @@ import stat
 import pytest
 
 from rankside.wire import Kind
-from rankside_agent.sinks.mlflow_client import Away, Tracker, may_read, prepare, tracking_uri
+from rankside_agent.sinks.mlflow_client import Tracker, may_read, prepare
+from rankside_agent.sinks.mlflow_errors import Away, NoFolder
+from rankside_agent.sinks.mlflow_place import absolute_uri, folder_of, tracking_uri
 
 pytest_plugins = ["mlflow_server"]
 
@@ -94,6 +96,133 @@ def test_credentials_in_an_address_are_in_no_message(tmp_path):
     with pytest.raises(Away) as caught:
         tracker.call("get_run", "0" * 32)
     assert "secret" not in str(caught.value)
+
+
+SECRETS = ("p@ssw0rdX", "ssw0rdX", "secretZ", "sekret123")
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "http://bob:p@ssw0rdX@127.0.0.1:1",
+        "http://127.0.0.1:1/?token=secretZ",
+        "http://127.0.0.1:1/x?a=b&api_key=secretZ",
+        "https://p@ssw0rdX@127.0.0.1:1/p",
+        "postgresql://bob:p@ssw0rdX@127.0.0.1:1/db?sslpassword=secretZ",
+        "mssql+nope://bob:p@ssw0rdX@127.0.0.1/db",
+        "nonsense://bob:p@ssw0rdX@127.0.0.1/?password=secretZ",
+    ],
+    ids=range(7),  # a name of a test is one of an experiment
+)
+def test_no_form_of_a_credential_in_an_address_is_told(make_tracked, monkeypatch, caplog, uri):
+    tracked = make_tracked()
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "sekret123")
+    tracked.run.metrics(tracked.open(), 1, loss=1.0)
+    forwarder = tracked.forwarder()
+    while forwarder.cursor.failures < 2:
+        forwarder.round()
+    told = caplog.text + (tracked.run.path / "sinks" / "mlflow.json").read_text()
+    assert not [secret for secret in SECRETS if secret in told]
+    assert "Away" in forwarder.cursor.last_error
+    assert "Traceback" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("uri", "absolute"),
+    [
+        ("sqlite:///rel.db", "sqlite:////cwd/rel.db"),
+        ("sqlite:///./a/../rel.db?timeout=5", "sqlite:////cwd/rel.db?timeout=5"),
+        ("sqlite+pysqlite:///rel.db", "sqlite+pysqlite:////cwd/rel.db"),
+        ("sqlite:////abs/x.db", "sqlite:////abs/x.db"),
+        ("./mlruns", "/cwd/mlruns"),
+        ("garbage", "/cwd/garbage"),
+        ("../up", "/up"),
+        ("file:./mlruns", "file:/cwd/mlruns"),
+        ("file:mlruns", "file:/cwd/mlruns"),
+        ("file:///abs", "file:///abs"),
+        ("/abs/mlruns", "/abs/mlruns"),
+        *((same, same) for same in ("databricks", "databricks://prof", "databricks-uc", "uc:foo")),
+        *((same, same) for same in ("http://h:5000/a", "postgresql://u@h/d", "mysql+pymysql://h/d")),
+    ],
+)
+def test_a_relative_address_is_the_trainings(uri, absolute):
+    assert absolute_uri(uri, "/cwd", uri) == absolute
+    if uri != absolute:
+        with pytest.raises(NoFolder, match="absolute path"):
+            absolute_uri(uri, "", uri)
+
+
+@pytest.mark.parametrize("uri", ["127.0.0.1:5931", "localhost:5000", "h.example:80/x", "[::1]:5000"])
+def test_an_address_without_a_scheme_is_answered_in_one_sentence(uri):
+    with pytest.raises(Away, match="no scheme: write http://"):
+        absolute_uri(uri, "/cwd", uri)
+
+
+@pytest.mark.parametrize("uri", ["sqlite://", "sqlite:///:memory:", "sqlite:///file::memory:?uri=true"])
+def test_a_database_in_memory_is_none(uri):
+    with pytest.raises(Away, match="in memory"):
+        absolute_uri(uri, "/cwd", uri)
+
+
+def test_in_a_replay_its_user_is_meant():
+    told = {"PWD": "/home/me", "RANKSIDE_REPLAY": "PATH,MLFLOW_TRACKING_URI"}
+    assert folder_of(told, "/train") == "/home/me"
+    assert folder_of({"PWD": "/home/me"}, "/train") == "/train"
+
+
+def test_a_relative_database_lies_where_the_training_was_started(make_tracked, monkeypatch, tmp_path):
+    import mlflow_server
+
+    tracked = make_tracked()
+    monkeypatch.chdir(tracked.run.path)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:///rel.db")
+    cwd = tmp_path / "training"
+    cwd.mkdir()
+    tracked.launch["cwd"] = str(cwd)
+    tracked.run.metrics(tracked.open(), 1, loss=1.0)
+    tracked.deliver()
+    tracked.run.metrics(tracked.open(), 2, loss=2.0)
+    tracked.ended()
+    tracked.deliver()  # from its state, before any point
+    reader = mlflow_server.MLflowReader(f"sqlite:///{cwd}/rel.db", tracked.key)
+    assert reader.scalars("loss") == [(1, 1.0), (2, 2.0)]
+    assert reader.run.info.status == "FINISHED"
+    assert not list(tracked.run.path.rglob("*.db"))
+    assert not list(tracked.run.path.rglob("mlruns"))
+
+
+def test_a_relative_database_of_nobody_knows_where_is_refused(make_tracked, monkeypatch):
+    tracked = make_tracked()
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:///rel.db")
+    del tracked.launch["cwd"]
+    tracked.run.metrics(tracked.open(), 1, loss=1.0)
+    forwarder = tracked.forwarder()
+    while forwarder.cursor.failures < 2:
+        forwarder.round()
+    assert "sqlite:///rel.db is relative" in forwarder.cursor.last_error
+
+
+@pytest.mark.parametrize(
+    ("uri", "told"),
+    [
+        ("postgresql://bob@127.0.0.1:1/db", "pip install psycopg"),
+        ("mysql://bob@127.0.0.1:1/db", "pip install mysqlclient"),
+        ("sqlite:////proc/x.db", "unable to open database file"),
+        ("127.0.0.1:5931", "has no scheme"),
+    ],
+)
+def test_an_address_of_no_use_is_told_at_once_and_in_one_line(
+    make_tracked, monkeypatch, caplog, capfd, uri, told
+):
+    tracked = make_tracked()
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    tracked.run.metrics(tracked.open(), 1, loss=1.0)
+    forwarder = tracked.forwarder()
+    forwarder.round()
+    assert "will be retried" not in capfd.readouterr().err  # by MLflow itself, for 100 seconds
+    assert told in forwarder.cursor.last_error
+    assert "Traceback" not in caplog.text
 
 
 def test_what_ranks_told_is_used_and_nothing_but_trackers_variables(tmp_path):
