@@ -201,9 +201,11 @@ class _Git:
 
     def _read(self, fd: int) -> tuple[bool, bytes]:
         data = b""
+        readable = select.poll()  # select() takes no descriptor from 1024 on, and an agent may have many
+        readable.register(fd, select.POLLIN)
         while len(data) < _MOST_BYTES:
             left = self._deadline - time.monotonic()
-            if left <= 0 or not select.select([fd], [], [], left)[0]:
+            if left <= 0 or not readable.poll(left * 1000):
                 return False, data
             piece = os.read(fd, 1 << 16)
             if not piece:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import shutil
 import subprocess
 import threading
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -46,6 +48,15 @@ def look(tmp_path):
         return json.loads(path.read_text())
 
     return at
+
+
+def test_a_process_with_many_open_files_can_still_look(tree, look):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 2048)), hard))
+    with ExitStack() as opened:
+        while opened.enter_context(open(os.devnull)).fileno() < 1100:  # noqa: SIM115  all of them at once
+            pass
+        assert look(tree)["branch"] == "main"
 
 
 def test_a_clean_tree(tree, look):
