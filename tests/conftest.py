@@ -6,7 +6,7 @@ import signal
 
 import hypothesis
 
-# A shell starts what runs in its background with SIGINT ignored, and all that is started from there inherits it
+# A shell starts what runs in its background with SIGINT ignored, and whatever is started there inherits it
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
