@@ -58,6 +58,7 @@ def _run(run: Run) -> dict[str, Any]:
 
 def _rank(channel: Channel) -> dict[str, Any]:
     progress, hello = channel.progress, channel.hello
+    found = channel.ended and not channel.identity  # in its spool or journal: nobody has seen it alive
     return {
         "rank": hello.rank,
         "label": hello.label,
@@ -66,7 +67,7 @@ def _rank(channel: Channel) -> dict[str, Any]:
         "host": hello.host,
         "state": channel.status if channel.ended else "alive",
         "step": progress.step,
-        "last_seen": round(time.monotonic() - progress.seen, 3),
+        "last_seen": None if found else round(time.monotonic() - progress.seen, 3),
         "received": channel.last,
         "counts": dict(progress.counts),
         "dropped": max(progress.dropped, progress.announced_drops),
@@ -97,19 +98,22 @@ def _sink(run: Run, name: str) -> dict[str, Any]:
     found = files.read_json(run.folder / "sinks" / f"{name}.json")
     told = found if isinstance(found, dict) else {}
     unusable = run.unusable.get(name, "")
+    anchor = told.get("anchor")  # behind it a stand-in has the points, and the tracker has none
+    remark = str(told.get("remark") or "")
+    has = anchor if isinstance(anchor, dict) else told
     return {
         "reader": name,
         "state": "unusable" if unusable and not told else str(told.get("state") or "starting"),
         "received": run.points.state.records,
-        "written": _count(told, "delivered"),
-        "points": _count(told, "points"),
-        "behind": max(0, run.points.state.records - _count(told, "read")),
+        "written": _count(has, "delivered"),
+        "points": _count(has, "points"),
+        "behind": max(0, run.points.state.records - _count(has, "read")),
         "dropped": _count(told, "failed"),
         "refused": _count(told, "refused"),
         "superseded": _count(told, "superseded"),
         "failures": _count(told, "failures"),
-        "last_error": str(told.get("last_error") or ""),
-        "remark": str(told.get("remark") or ""),
+        "last_error": str(told.get("last_error") or (remark.partition("\n")[0] if has is anchor else "")),
+        "remark": remark,
         "next_try": _number(told, "next_try"),
         "last_time": _number(told, "last_time"),
         "unusable": unusable,

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -163,7 +165,6 @@ def shown(report: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: Any) 
     for run in report["runs"]:
         command._show(run)
     lines: list[str] = capsys.readouterr().out.split("\n")
-    assert all(len(line) <= 100 for line in lines)
     return lines
 
 
@@ -177,9 +178,10 @@ def test_the_table_of_readers_is_readable_at_100_columns(
     text = shown(report(), monkeypatch, capsys)
     (row,) = (line for line in text if line.lstrip().startswith("tensorboard "))
     assert row.split() == ["tensorboard", "waiting", "123456789", "1234567890", "0", "0", "0", "1234"]
-    below = " ".join(text[text.index(row) + 1 :])
-    assert "tensorboard: next try in " in below
-    assert "(the rest: --json)" in below
+    assert all(len(line) <= 100 for line in text[: text.index(row) + 1])
+    (below,) = filter(None, text[text.index(row) + 1 :])
+    assert below.startswith(" tensorboard: next try in ")
+    assert below.endswith("... (the rest: --json)")
     assert "\x1b" not in below
 
 
@@ -196,3 +198,94 @@ def test_what_a_reader_has_to_say_is_below_the_table(
     assert "tensorboard: its process ended (exit status 69) and was started 4 times" in text
     assert "mlflow: cannot be used: ImportError: broken" in text
     assert "logfiles: waiting for /a/file" in text
+
+
+def test_a_command_is_on_a_line_of_its_own_and_whole(
+    house: House, hello: MakeHello, report: Callable[[], dict[str, Any]], monkeypatch: Any, capsys: Any
+):
+    run, _ = house.open(hello(0))
+    command = f"    wandb sync '/{'long name/' * 60}'"
+    put_cursor(run, state="offline", remark=f"{'why ' * 100}; rows wait for:\n{command}")
+    text = shown(report(), monkeypatch, capsys)
+    assert command.strip() in [line.strip() for line in text]
+    assert any(line.startswith(" tensorboard: why why") and len(line) < 350 for line in text)
+
+
+def test_what_only_a_stand_in_has_is_behind(
+    house: House, hello: MakeHello, sealed: Any, report: Callable[[], dict[str, Any]]
+):
+    run, channel = house.open(hello(0))
+    run.accept(channel, sealed(1, [(Kind.METRICS, (1.7e9, step, {"loss": 1.0})) for step in range(5)]))
+    anchor = {"read": 1, "delivered": 1, "points": 1}
+    put_cursor(run, state="offline", read=5, delivered=5, points=5, remark="not there", anchor=anchor)
+    sink = report()["runs"][0]["readers"][1]
+    assert (sink["behind"], sink["written"], sink["points"]) == (4, 1, 1)
+    assert sink["last_error"] == "not there"
+
+
+def test_a_rank_that_nobody_saw_alive_was_not_seen_just_now(
+    house: House, hello: MakeHello, report: Callable[[], dict[str, Any]]
+):
+    run, found = house.open(hello(0, world_size=2))
+    _, heard = house.open(hello(1, world_size=2))
+    heard.identity = b"connected"
+    run.end(found, "vanished")
+    run.end(heard, "clean")
+    assert [rank["last_seen"] is None for rank in report()["runs"][0]["ranks"]] == [True, False]
+
+
+@pytest.fixture
+def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A state folder, and no agent that listens."""
+    monkeypatch.setenv("RANKSIDE_STATE_DIR", str(tmp_path))
+    monkeypatch.setenv("RANKSIDE_ENDPOINT", f"ipc://{tmp_path}/a.sock")
+    monkeypatch.delenv("RANKSIDE_CONFIG", raising=False)
+    folder = tmp_path / "done" / "mine-0a1b2c3d4e"
+    (folder / "sinks").mkdir(parents=True)
+    attempt = {"n": 1, "status": "killed", "ended": 1.7e9, "log_root": "logs"}
+    facts = {"exp_name": "mine", "exp_root": "/my exp", "module": "sft", "attempts": [attempt]}
+    (folder / "run.json").write_text(json.dumps(facts))
+    told = {"state": "done", "remark": "offline; once the run has ended:\n    wandb sync '/my exp/w'"}
+    (folder / "sinks" / "wandb.json").write_text(json.dumps(told))
+    return tmp_path
+
+
+def called(*words: str) -> int:
+    """The command's exit status."""
+    from rankside_agent.cli import main
+
+    with pytest.raises(SystemExit) as left:
+        main(["status", *words])
+    return int(left.value.code or 0)
+
+
+def test_without_an_agent_the_last_runs_are_shown(alone: Path, capsys: Any):
+    assert called() == 0
+    lines = capsys.readouterr().out.split("\n")
+    assert lines[0] == "no agent runs now; one starts with the next training"
+    assert any(line.startswith(" mine  sft  attempt 1  killed 2023-11-1") for line in lines)
+    assert any(line.endswith("  '/my exp'") for line in lines)
+    assert "wandb sync '/my exp/w'" in [line.strip() for line in lines]
+
+
+def test_without_an_agent_the_document_has_the_same_keys(alone: Path, capsys: Any):
+    assert called("--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["agent"], told["runs"], told["interrupted"]) == (None, [], [])
+    assert [run["exp_name"] for run in told["finished"]] == ["mine"]
+
+
+def test_a_named_agent_that_is_not_there_is_a_failure(alone: Path, capsys: Any):
+    assert called("--endpoint", f"ipc://{alone}/other.sock") == 1
+    assert "no agent listens" in capsys.readouterr().err
+
+
+def test_an_agent_that_is_about_to_leave_is_said_to(alone: Path, capsys: Any):
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.bind(str(alone / "a.sock"))
+        silent.listen()
+        assert called("--timeout", "0.1") == 1
+        assert "did not answer" in capsys.readouterr().err
+        (alone / "stopping").write_text(str(os.getpid()))
+        assert called("--timeout", "0.1") == 1
+        assert f"the agent with pid {os.getpid()} is stopping" in capsys.readouterr().err

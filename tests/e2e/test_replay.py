@@ -152,9 +152,10 @@ def test_a_second_replay_has_nothing_to_do_and_again_doubles_nothing(node):
     second = node.command("replay", "exp", "--to", "tensorboard")
     assert second.returncode == 0
     assert "tensorboard: had all 50 records (50 points); --again forwards them anew" in second.stdout
+    assert "starting" not in second.stdout
     again = node.command("replay", "exp", "--to", "tensorboard", "--again")
     assert again.returncode == 0, again.stdout + again.stderr
-    assert "only where ids match" in again.stdout
+    assert "everything is sent again from the beginning" in again.stdout
     assert "all delivered, 50 points" in again.stdout
     assert state.whole()
 

@@ -119,7 +119,8 @@ def _introduce(subject: Subject, again: bool) -> None:
     elif subject.unseen:
         _say("nobody saw how the run ended: the trackers are told that it was killed")
     if again:
-        _say("from the beginning: a tracker that has the run does not get it twice only where ids match")
+        _say("everything is sent again from the beginning; a tracker that has this run keeps each point once")
+        _say("(but TensorBoard shows points twice beside event files that another machine wrote)")
 
 
 def _forward(subject: Subject, names: list[str], again: bool, patience: float) -> int | None:
@@ -141,7 +142,7 @@ def _forward(subject: Subject, names: list[str], again: bool, patience: float) -
             time.sleep(_LOOK)
             living = [child for child in living if child.ended() is None]
             total = subject.length.records()
-            for child in children:
+            for child in filter(lambda child: child.spoke, children):
                 shown.update(child.name, child.told, total, _note(child))
             if any(child.ended() == MOVED for child in children):
                 return None
@@ -156,8 +157,6 @@ def _note(child: Child) -> str:
     from rankside_agent.replay.show import describe
 
     told = child.told
-    if not child.spoke:
-        return "starting"
     return describe(told, told.get("points", 0) - child.before.get("points", 0), child.seconds())
 
 

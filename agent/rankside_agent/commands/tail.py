@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import resource
 import signal
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, NoReturn, TypeVar
 
 import typer
 
@@ -24,10 +25,14 @@ from rankside_agent.tail.show import Json, Lines
 from rankside_agent.tail.since import parse_since
 from rankside_agent.tail.tree import Tree
 
+if TYPE_CHECKING:
+    from rankside_agent.catalog import Run
+
 T = TypeVar("T")
 
 _LINES = 20
 _COLOURS = ("auto", "always", "never")
+_LOOK = 0.3  # seconds between looks for a run that is to come
 _FILES = 65536  # one is open for each log followed, and large runs have more ranks than the usual 1024
 
 
@@ -61,6 +66,8 @@ def tail(
     Example: rankside tail -f --level warning --rank 0-3
     """
     say, screen = Notices(), Screen()
+    if follow and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, screen.interrupt)
     if color not in _COLOURS:
         fail(f"tail: --color: unknown '{color}'; known: {', '.join(_COLOURS)}", 2)
     if target and run:
@@ -71,7 +78,10 @@ def tail(
         pattern=_parsed("--grep", filters.parse_pattern, grep),
         since=_parsed("--since", lambda text: parse_since(text, datetime.now()), since),
     )
-    places = _places(target, run)
+    try:
+        places = _places(target, run, _waiting(say, screen) if follow else None, say)
+    except (KeyboardInterrupt, BrokenPipeError) as left:
+        _leave(screen, left)
     if len(places) == 1 and places[0].name.startswith(RANK) and wanted.ranks is None:
         wanted = replace(wanted, ranks=_parsed(str(places[0]), filters.parse_ranks, places[0].name))
         places = [places[0].parent]
@@ -90,15 +100,22 @@ def tail(
     _allow_many_files()
     try:
         _perform(job, follow, places)
-    except KeyboardInterrupt:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # an impatient second one would print a traceback
-        raise typer.Exit(0) from None
-    except BrokenPipeError:
-        screen.give_up()
-        raise typer.Exit(0) from None
+    except (KeyboardInterrupt, BrokenPipeError) as left:
+        _leave(screen, left)
     except OSError as error:
         screen.give_up()
         fail(f"tail: {error}", 1)
+    if wanted.pattern and job.lines != 0 and not screen.used:
+        raise typer.Exit(1)  # as grep
+
+
+def _leave(screen: Screen, left: BaseException) -> NoReturn:
+    """The user has seen enough, or nobody reads any more."""
+    if isinstance(left, BrokenPipeError):
+        screen.give_up()
+    else:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # an impatient second one would print a traceback
+    raise typer.Exit(0) from None
 
 
 def _perform(job: session.Job, follow: bool, places: list[Path]) -> None:
@@ -120,18 +137,45 @@ def _parsed(option: str, parse: Callable[[str], T], text: str) -> T | None:
         fail(f"tail: {option}: {error}", 2)
 
 
-def _places(target: str, run: str) -> list[Path]:
-    """The folders to look in: those of a path, or of a run which the agent's state knows."""
+def _places(target: str, run: str, wait: Callable[[str], None] | None, say: Notices) -> list[Path]:
+    """The folders to look in: those of a path, or of a run which the agent's state knows.
+
+    `wait` is called with what is missing until the run is known.
+    """
     if target and (os.sep in target or os.path.exists(target)):
         if os.path.exists(target) and not os.path.isdir(target):
             fail(f"tail: {target} is no folder; give that of a run, its logs, a module or a rank", 2)
         return [Path(os.path.abspath(target))]
-    from rankside_agent.catalog import UnknownRun, find_run
+    from rankside_agent.catalog import UnknownRun, all_runs, find_run
 
-    try:
-        return find_run(_state_dir(), run or target or None).log_roots
-    except UnknownRun as unknown:
-        fail(f"tail: {unknown}", 1)
+    state_dir, name = _state_dir(), run or target or None
+    while True:
+        try:
+            found = find_run(state_dir, name)
+        except UnknownRun as unknown:
+            if wait is None:
+                fail(f"tail: {unknown}", 1)
+            wait(str(unknown))
+        else:
+            return found.log_roots if name or wait else _latest(found, all_runs(state_dir), say)
+
+
+def _latest(newest: Run, known: list[Run], say: Notices) -> list[Path]:
+    """Of the newest run whose folder is there; one that was deleted has nothing to show."""
+    there = (each for each in known if any(place.is_dir() for place in each.log_roots))
+    shown = next(there, newest)
+    if shown is not newest and shown.folder != newest.folder:
+        say(f"the latest run, {newest.exp_name}, has no logs in {newest.exp_root}; {shown.exp_name} is shown")
+    return shown.log_roots
+
+
+def _waiting(say: Notices, screen: Screen) -> Callable[[str], None]:
+    def wait(missing: str) -> None:
+        say(f"{missing}; waiting for it")
+        screen.flush()  # raises where nobody reads any more
+        time.sleep(_LOOK)
+
+    return wait
 
 
 def _state_dir() -> Path:

@@ -10,14 +10,14 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
-from rankside_agent.tail.escape import escape
+from rankside_agent import remarks
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 _LINE_SECONDS = 5.0  # between two lines about the same tracker
 _BAR = 20  # columns
-_LONGEST = 200  # characters of an error; all of it is in the log
+LONGEST = 200  # characters of an error; all of it is in the log
 
 
 class Show(Protocol):
@@ -58,9 +58,9 @@ def next_try(told: Mapping[str, Any]) -> str:
 
 
 def shortened(text: str) -> str:
-    """One harmless line."""
-    plain = escape(text)
-    return plain if len(plain) <= _LONGEST else f"{plain[:_LONGEST]}..."
+    """One harmless line; of a remark without its commands, which nobody could copy from there."""
+    words = text.split(f"\n{remarks.COMMAND}", maxsplit=1)[0]
+    return next(remarks.lines(words.replace("\n", "\\n"), LONGEST))
 
 
 class Bars:

@@ -8,8 +8,9 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 
+from rankside_agent import remarks
 from rankside_agent.replay.child import Child
-from rankside_agent.replay.show import shortened
+from rankside_agent.replay.show import LONGEST, shortened
 from rankside_agent.replay.subject import Subject, holder
 from rankside_agent.sinks.run import BUSY, DONE, UNDELIVERED
 
@@ -32,7 +33,7 @@ def lines(subject: Subject, child: Child) -> Iterator[str]:
         far = f"{read:,} of {subject.length.records():,} records are delivered"
         yield f"{far}; {_trouble(subject, child)}"
     if told.get("remark"):
-        yield shortened(str(told["remark"]))
+        yield from remarks.lines(str(told["remark"]), LONGEST)
 
 
 def command(run: str, names: list[str]) -> str:

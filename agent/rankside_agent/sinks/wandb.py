@@ -63,10 +63,10 @@ class Wandb(Sink):
 
     @property
     def remark(self) -> str:
-        """Where the rows are, if not at the server."""
+        """Where the rows are, if not at the server; what brings them there is a line of its own, indented."""
         if self._disabled:
             return "switched off by WANDB_MODE"
-        return " | ".join(track.note for track in self._tracks.values() if track.note)
+        return "\n".join(track.note for track in self._tracks.values() if track.note)
 
     def write(self, point: Point) -> None:
         """Put a point into the run of its attempt. Raises OSError, Away."""
@@ -112,7 +112,9 @@ class Wandb(Sink):
             wandb_server.alive(login)
         except Away as error:
             log.info("%s", error)
-            _PATIENCE.failed()
+            _PATIENCE.failed(str(error))
+            for track in self._tracks.values():
+                track.still_away(str(error))
             return
         _PATIENCE.went_back = True
         raise GoBack

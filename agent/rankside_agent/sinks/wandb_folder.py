@@ -13,6 +13,7 @@ from __future__ import annotations
 import glob
 import logging
 import os
+import shlex
 import shutil
 import time
 from collections.abc import Iterator, Mapping
@@ -67,8 +68,8 @@ class LocalRun:
 
     @property
     def command(self) -> str:
-        """What brings it to a server."""
-        return f"wandb sync {self.folder}" if self.folder else ""
+        """What brings it to a server, for a shell."""
+        return f"wandb sync {shlex.quote(str(self.folder))}" if self.folder else ""
 
     def state(self) -> dict[str, Any]:
         """As of the last flush."""

@@ -16,6 +16,8 @@ class Patience:
 
     def __init__(self) -> None:
         self._next, self._delay = 0.0, FIRST_WAIT
+        self._next_wall = 0.0
+        self.why = ""  # it was not there the last time
         self.went_back = False  # and has not been online since
         self.ends = 0  # that were told, and that the server did not show
 
@@ -24,15 +26,21 @@ class Patience:
         """Whether it is time."""
         return time.monotonic() >= self._next
 
-    def failed(self) -> None:
+    @property
+    def words(self) -> str:
+        """When that is, for people; a clock time, as it stands in a file for a while."""
+        if self.due:
+            return "looking for it again"
+        return f"next try at {time.strftime('%H:%M:%S', time.localtime(self._next_wall))}"
+
+    def failed(self, why: str) -> None:
         """Not yet."""
-        self.went_back = False
-        self._next = time.monotonic() + self._delay * (
-            0.75 + 0.5 * random.random()
-        )  # nodes must not come in step
+        self.went_back, self.why = False, why
+        wait = self._delay * (0.75 + 0.5 * random.random())  # nodes must not come in step
+        self._next, self._next_wall = time.monotonic() + wait, time.time() + wait
         self._delay = min(self._delay * 2, LONGEST_WAIT)
 
     def succeeded(self) -> None:
         """The server is there."""
-        self._next, self._delay = 0.0, FIRST_WAIT
+        self._next, self._delay, self.why = 0.0, FIRST_WAIT, ""
         self.went_back = False

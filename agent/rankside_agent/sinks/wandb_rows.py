@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 STEP = "train_step"
 MOST_NAMES = 10_000  # W&B's pages fail with more, and its server refuses a million
 LONGEST_TEXT = 64 << 10  # characters of an event's details
+OTHER_EVENTS = "events/other"  # the column of those that come beyond the names
 _OURS = frozenset((STEP, "attempt"))
 _EXACT = 2**53  # whole numbers beyond are not exact in a browser
 
@@ -66,7 +67,7 @@ class Rows:
         if isinstance(point, End):
             yield from self._close()
             return
-        values = _values(point)
+        values = self._values(point)
         attempt, step = point.source.attempt, self._step_of(point)
         if self._open and (self._at != (attempt, step) or not values.keys().isdisjoint(self._open)):
             yield from self._close()
@@ -124,24 +125,27 @@ class Rows:
             self._counts.superseded += len(point.values)
         return step
 
+    def _values(self, point: Point) -> dict[str, Any]:
+        if isinstance(point, Scalars):
+            return {_name(name): _number(value) for name, value in point.values.items()}
+        assert isinstance(point, Notice)
+        name, told = _name(f"events/{point.name}"), point.fields
+        if self._ledger.names >= MOST_NAMES and not self._ledger.knows(name):
+            name, told = OTHER_EVENTS, {"event": point.name, "fields": point.fields}
+        text = json.dumps(told, default=str, ensure_ascii=False)
+        return {name: writable(text)[:LONGEST_TEXT]}
+
     def _shown(self, name: str) -> bool:
         if self._ledger.knows(name):
             return True
-        if self._ledger.names >= MOST_NAMES:
+        if self._ledger.names >= MOST_NAMES and name != OTHER_EVENTS:
             if not self._warned:
-                log.warning("more than %d names: %r and further ones are left out", MOST_NAMES, name)
+                told = "more than %d names: %r and further ones are left out; further events are in %s"
+                log.warning(told, MOST_NAMES, name, OTHER_EVENTS)
             self._warned = True
             return False
         self._ledger.add_name(name)
         return True
-
-
-def _values(point: Point) -> dict[str, Any]:
-    if isinstance(point, Scalars):
-        return {_name(name): _number(value) for name, value in point.values.items()}
-    assert isinstance(point, Notice)
-    text = json.dumps(point.fields, default=str, ensure_ascii=False)
-    return {_name(f"events/{point.name}"): writable(text)[:LONGEST_TEXT]}
 
 
 def _name(name: str) -> str:

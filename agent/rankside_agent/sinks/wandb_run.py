@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from rankside.secrets import masked_text
 from rankside_agent.sinks import wandb_server
 from rankside_agent.sinks.wandb_records import Identity, plain
 from rankside_agent.sinks.wandb_rows import STEP, Row
@@ -68,7 +69,7 @@ class OnlineRun:
     @property
     def url(self) -> str:
         """For people."""
-        return str(self._run.url or "")
+        return masked_text(str(self._run.url or ""))
 
     def send(self, rows: Iterable[Row]) -> None:
         """Write rows; those that the server has are left out."""
@@ -187,8 +188,8 @@ class OnlineRun:
         except Exception as error:  # noqa: BLE001  W&B's client is foreign code
             text = f"{type(error).__name__}: {error}"
             if any(each in text for each in _GONE):
-                raise Gone(text) from None
-            raise Away(f"W&B's client cannot open the run: {text}"[:500]) from None
+                raise Gone(masked_text(text)) from None
+            raise Away(f"W&B's client cannot open the run: {text}") from None
         finally:
             os.environ.pop("WANDB_SERVICE", None)  # it would lead our children to our helper process
 
@@ -198,8 +199,8 @@ def _client() -> Iterator[None]:
     """W&B's client is foreign code: whatever it raises, the rows go another way."""
     try:
         yield
-    except Exception as error:
-        raise Away(f"W&B's client failed: {type(error).__name__}: {error}") from error
+    except Exception as error:  # noqa: BLE001  the reason may quote the server's address: only its text goes on
+        raise Away(f"W&B's client failed: {type(error).__name__}: {error}") from None
 
 
 def leave() -> None:

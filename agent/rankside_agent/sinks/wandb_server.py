@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from rankside.secrets import known_values, masked_text
 from rankside_agent.sinks import tracker_environ
 from rankside_agent.sinks.wandb_rows import STEP
 
@@ -29,8 +30,14 @@ _RUN = """query RanksideRun($entity: String, $project: String, $name: String!) {
 _ALIVE = "query RanksideAlive { viewer { id entity } }"
 
 
+_LONGEST = 500  # characters of a reason
+
+
 class Away(Exception):
-    """The server does not answer, or not as it should."""
+    """The server does not answer, or not as it should. One line, without its address's password."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(" ".join(masked_text(text, known_values(os.environ)).split())[:_LONGEST])
 
 
 class Refused(Away):
@@ -119,11 +126,11 @@ def _ask(login: Login, query: str, variables: Mapping[str, Any]) -> Mapping[str,
         ) as reply:
             status, answer = reply.status_code, reply.json() if reply.ok else {}
     except (requests.RequestException, ValueError) as error:
-        raise Away(f"{login.base_url} does not answer: {type(error).__name__}: {error}"[:300]) from None
+        raise Away(f"{login.base_url} does not answer: {type(error).__name__}: {error}") from None
     if status in (401, 403):
         raise NotAllowed(f"{login.base_url} does not accept the API key ({status})")
     if status == 400 or answer.get("errors"):
-        raise Refused(f"{login.base_url} answers {answer.get('errors', status)}"[:300])
+        raise Refused(f"{login.base_url} answers {answer.get('errors', status)}")
     if status != 200:
         raise Away(f"{login.base_url} answers {status}")
     return answer.get("data") or {}
@@ -141,5 +148,5 @@ def _netrc(base_url: str) -> str:
 
         return read_netrc_auth(host=base_url) or ""
     except Exception as error:  # noqa: BLE001  W&B's inner parts, and a user's file
-        log.warning("cannot look for a login of W&B: %s", error)
+        log.warning("cannot look for a login of W&B: %s", masked_text(str(error)))
         return ""

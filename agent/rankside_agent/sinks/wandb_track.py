@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rankside_agent import files
-from rankside_agent.sinks import wandb_names, wandb_run, wandb_server
+from rankside_agent.sinks import wandb_names, wandb_place, wandb_run, wandb_server
 from rankside_agent.sinks.base import Counts, Outcome, Run
 from rankside_agent.sinks.points import Notice, Params, Point, Source
 from rankside_agent.sinks.wandb_folder import LocalRun
@@ -44,7 +44,8 @@ class Track:
         self, run: Run, name: str, state: Mapping[str, Any], counts: Counts, patience: Patience
     ) -> None:
         self.away = str(state.get("away", ""))  # why a stand-in takes the rows
-        self.note = ""  # for the operator
+        self._why = str(state.get("why", ""))  # it is offline for good, or as long as the user wants
+        self._command = str(state.get("command", ""))  # that brings the rows to a server
         self._run = run
         self._name = name
         self._state = dict(state)
@@ -65,16 +66,33 @@ class Track:
         self._local: LocalRun | None = None
         self._online: OnlineRun | None = None
 
+    @property
+    def note(self) -> str:
+        """Where the rows are, for the operator, if not at the server."""
+        command = f"\n    {self._command}" if self._command else ""
+        if self._online is not None:
+            return ""
+        if self.away:
+            waits = f"its rows wait in the journal{', and for the command below' if command else ''}"
+            return f"the server is away, {self._patience.words}; {waits}: {self.away}{command}"
+        return f"{self._why}; once the run has ended:{command}" if self._why and command else ""
+
+    def still_away(self, why: str) -> None:
+        """The server was looked for once more."""
+        self.away = why if self.away else ""
+
     def state(self) -> dict[str, Any]:
         """As of the last flush."""
         if self._local is None:
-            return self._state
+            return {**self._state, "away": self.away} if self._state else {}
         return {
             "identity": list(self._identity or ()),
             "rows": self._rows.state(),
             "local": self._local.state(),
             "confirmed": self._confirmed,
             "away": self.away,
+            "why": self._why,
+            "command": self._command,
             "attempt": self._attempt,
             "uploads": self._uploads,
         }
@@ -156,7 +174,7 @@ class Track:
             assert source is not None
             identity = wandb_names.identity(source, self._run.key)
         self._identity = identity = identity._replace(id=self._ledger.id or identity.id)
-        self._base.mkdir(parents=True, exist_ok=True)
+        self._base = wandb_place.usable(self._base, self._sinks / "wandb-files", self._is_offline)
         mine = f"{self._run.key}{'-' if self._name else ''}{self._name}"
         self._known = Known(self._base / f".rankside-{mine}.json")
         started = source.started if source else time.time()
@@ -170,19 +188,22 @@ class Track:
             self._move(self._online, self._local)
         self._tell()
 
+    def _is_offline(self) -> bool:
+        return wandb_names.mode() == "offline" or wandb_server.login(self._run.folder) is None
+
     def _connected(self, tries: int) -> OnlineRun | None:
         """The run at the server, or None where a stand-in has to take its rows."""
         assert self._identity is not None
-        self.away = ""
+        self.away = self._why = ""
         if wandb_names.mode() == "offline":
-            self.note = "offline, as WANDB_MODE says"
+            self._why = "offline, as WANDB_MODE says"
             return None
         login = wandb_server.login(self._run.folder)
         if login is None:
-            self.note = "offline, for there is no API key (WANDB_API_KEY, or `wandb login`)"
+            self._why = "offline, for there is no API key (WANDB_API_KEY, or `wandb login`)"
             return None
         if not self._patience.due:
-            self.away = "the W&B server was not there a moment ago"
+            self.away = self._patience.why or "the W&B server was not there a moment ago"
             return None
         try:
             online = OnlineRun(login, self._identity, self._sinks / "wandb-work" / (self._name or "run"))
@@ -191,7 +212,7 @@ class Track:
         except Away as error:
             log.warning("%s; going on offline", error)
             self.away = str(error)
-            self._patience.failed()
+            self._patience.failed(self.away)
             wandb_run.leave()
             return None
         self._patience.succeeded()
@@ -207,7 +228,7 @@ class Track:
         wandb_run.leave()
         if tries <= 1:
             self.away = f"W&B takes none of {MOST_IDS} ids: {gone}"
-            self._patience.failed()
+            self._patience.failed(self.away)
             return None
         log.warning(
             "W&B does not take the id %s any more (%s); the run is %s now", self._identity.id, gone, fresh.id
@@ -352,13 +373,8 @@ class Track:
         return self._known
 
     def _tell(self) -> None:
-        if self._online is not None or self._local is None:
-            self.note = ""
-        elif self.away:
-            self.note = f"{self.away}; rows wait in the journal, and for {self._local.command}"
-        elif self._local.folder is not None:
-            why = self.note.partition("; ")[0]
-            self.note = f"{why}; once the run has ended: {self._local.command}"
+        here = self._local is not None and self._online is None
+        self._command = self._local.command if here and self._local is not None else ""
 
 
 _ORIGIN = frozenset(("commit", "branch", "repo_url", "dirty", "diff_stat", "captured"))

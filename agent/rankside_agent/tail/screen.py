@@ -24,6 +24,8 @@ class Screen:
         if isinstance(self._stream, io.TextIOWrapper):
             self._stream.reconfigure(errors="backslashreplace")  # a terminal may know no more than ASCII
         self._hangup = _hangup_of(self._stream)
+        self.used = False  # whether anything was printed
+        self._interrupted = False
 
     def colour(self, choice: str) -> bool:
         """Whether to colour: `always`, `never`, or `auto`, on a terminal that has not been told otherwise."""
@@ -34,10 +36,18 @@ class Screen:
 
     def write(self, text: str) -> None:
         """Print, some time."""
+        self.used = True
         self._stream.write(text)
+
+    def interrupt(self, *_signal: object) -> None:
+        """Ctrl-C. Raised again at the next flush: Python drops what is raised while it ends a generator."""
+        self._interrupted = True
+        raise KeyboardInterrupt
 
     def flush(self) -> None:
         """Print now. Raises BrokenPipeError when nobody reads any more, also with nothing to print."""
+        if self._interrupted:
+            raise KeyboardInterrupt
         self._stream.flush()
         if self._hangup and self._hangup.poll(0):
             raise BrokenPipeError

@@ -7,7 +7,7 @@ import re
 from functools import lru_cache
 from typing import NamedTuple, Protocol
 
-from rankside_agent.tail.escape import escape
+from rankside_agent.tail.escape import drawn, escape
 from rankside_agent.tail.fold import Fold, ranks_of
 from rankside_agent.tail.record import LEVELS, Record, level_number, number
 
@@ -53,8 +53,8 @@ class Lines:
         who = self._who(tuple(fold.labels))
         begin = who if record.late else f"{who} {self._head(record, style)}"
         first, *others = record.text.split("\n")
-        lines = [f"{begin} | {self._paint(escape(first), style.text)}\n"]
-        lines += [f"{who} | {self._paint(escape(line), style.text)}\n" for line in others]
+        lines = [f"{begin} | {self._text(first, style.text)}\n"]
+        lines += [f"{who} | {self._text(line, style.text)}\n" for line in others]
         return "".join(lines)
 
     def _who(self, labels: tuple[str, ...]) -> str:
@@ -71,6 +71,9 @@ class Lines:
         """The location, with the module's folder before it once there is more than one to tell apart."""
         self._labels.add(record.source.label)
         return record.location if len(self._labels) == 1 else f"{record.source.label}/{record.location}"
+
+    def _text(self, line: str, codes: str) -> str:
+        return self._paint(drawn(line, colour=self._colour), codes)
 
     def _paint(self, text: str, codes: str) -> str:
         return f"\x1b[{codes}m{text}\x1b[{_PLAIN}m" if self._colour and codes and text else text

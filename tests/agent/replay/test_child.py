@@ -55,6 +55,15 @@ def test_what_an_earlier_process_said_is_told_until_its_own_word(subject):
     assert child.ended() is not None
 
 
+def test_what_only_a_stand_in_has_is_still_to_be_delivered(subject):
+    (subject.folder / "sinks").mkdir()
+    told = {"pid": 1, "read": 5, "points": 7, "anchor": {"read": 2, "points": 3}}
+    (subject.folder / "sinks" / "tensorboard.json").write_text(json.dumps(told))
+    child = Child(subject, "tensorboard", again=False, patience=60.0)
+    end([child])
+    assert (child.before["read"], child.before["points"]) == (2, 3)
+
+
 def test_from_the_beginning_what_was_before_does_not_count(subject):
     (subject.folder / "sinks").mkdir()
     (subject.folder / "sinks" / "tensorboard.json").write_text('{"pid": 1, "read": 5}')

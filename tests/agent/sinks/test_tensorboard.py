@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 import pytest
 
 from rankside.wire import Kind
-from rankside_agent.sinks import event_run, load
+from rankside_agent.sinks import cursor_path, event_run, event_tags, load
 from rankside_agent.sinks.event_file import records
 from rankside_agent.sinks.forwarder import Forwarder
 
@@ -163,6 +164,120 @@ def test_a_training_that_begins_anew_replaces_everything(run, deliver):
     assert page.scalars("early") == [(0, 2.0)]
     ((_, params),) = page.texts("params")
     assert "| attempt | 2 |" in params
+
+
+def attempts(run, *logged):
+    """Each attempt logs (step, values) in turn."""
+    for attempt, points in enumerate(logged, 1):
+        channel = run.open(attempt=attempt)
+        for step, values in points:
+            run.metrics(channel, step, **values)
+
+
+def test_a_first_word_at_step_0_does_not_hide_what_a_resumed_training_keeps(run, deliver):
+    started = [(0, {"startup/load_seconds": 12.5})]
+    attempts(run, each_step(range(212), 1.0), started + each_step(range(200, 260), 2.0))
+    page = deliver()
+    assert page.scalars("startup/load_seconds") == [(0, 12.5)]
+    assert page.scalars("loss") == [(s, 1.0) for s in range(200)] + [(s, 2.0) for s in range(200, 260)]
+
+
+def each_step(steps, loss):
+    return [(step, {"loss": loss}) for step in steps]
+
+
+@pytest.mark.parametrize(("again", "shown"), [(3.0, [3.0]), (4.0, [3.0, 4.0])])
+def test_a_word_at_step_0_that_every_attempt_repeats_hides_nothing(run, deliver, again, shown):
+    first = [(0, {"load": 3.0}), *each_step(range(9), 1.0)]
+    attempts(run, first, [(0, {"load": again}), (9, {"loss": 1.0})])
+    page = deliver()
+    assert page.scalars("load") == [(0, load) for load in shown]
+    assert [step for step, _ in page.scalars("loss")] == list(range(10))
+
+
+def test_a_step_that_is_repeated_exactly_shows_once_where_nothing_else_is_hidden(run, deliver):
+    attempts(run, each_step(range(5), 1.0), each_step(range(4, 8), 2.0))
+    assert deliver().scalars("loss") == [(s, 1.0) for s in range(4)] + [(s, 2.0) for s in range(4, 8)]
+
+
+def test_an_exact_repetition_hides_no_other_tag(run, deliver):
+    attempts(run, [*each_step(range(5), 1.0), (4, {"eval": 5.0})], each_step((4, 5), 2.0))
+    page = deliver()
+    assert page.scalars("eval") == [(4, 5.0)]
+    assert page.scalars("loss")[-3:] == [(4, 1.0), (4, 2.0), (5, 2.0)]
+
+
+def test_a_tag_that_goes_on_does_not_say_that_the_others_do(run, deliver):
+    evaluated = [(200, {"eval": 1.0})]
+    resumed = [(201, {"eval": 2.0}), *each_step(range(201, 205), 2.0)]
+    attempts(run, [*each_step(range(201), 1.0), *evaluated, *each_step(range(201, 212), 1.0)], resumed)
+    page = deliver()
+    assert page.scalars("eval") == [(200, 1.0), (201, 2.0)]
+    assert [step for step, _ in page.scalars("loss")] == list(range(205))
+
+
+def test_a_training_that_begins_anew_keeps_its_own_first_words(run, deliver):
+    started = [(0, {"startup/load_seconds": 12.5})]
+    attempts(run, each_step(range(50), 1.0), started + each_step(range(30), 2.0))
+    page = deliver()
+    assert page.scalars("startup/load_seconds") == [(0, 12.5)]
+    assert page.scalars("loss") == [(step, 2.0) for step in range(30)]  # 30 to 49 are hidden, in the file
+
+
+def test_a_new_attempt_never_hides_its_own_points(run, deliver):
+    early = each_step_of("other", range(event_run.MOST_STEPS))
+    late = [(45, {"loss": 2.0}), (40, {"older": 2.0})]
+    attempts(run, [*each_step(range(50), 1.0), (49, {"older": 1.0})], early + late)
+    page = deliver()
+    assert [step for step, _ in page.scalars("other")] == list(range(event_run.MOST_STEPS))
+    assert page.scalars("loss")[-2:] == [(44, 1.0), (45, 2.0)]
+    assert page.scalars("older") == [(40, 2.0)]
+
+
+def each_step_of(name, steps):
+    return [(step, {name: 1.0}) for step in steps]
+
+
+def test_new_names_at_steps_long_passed_are_not_held_back_for_long(run, deliver):
+    attempts(run, each_step(range(50), 1.0), each_step_of("other", range(event_run.MOST_STEPS)))
+    page = deliver()
+    assert len(page.scalars("other")) == event_run.MOST_STEPS
+    assert len(page.scalars("loss")) == 50
+
+
+def test_where_an_attempt_goes_on_is_known_after_a_crash_at_any_point(run, deliver):
+    logged = [(0, {"load": 3.0}), *each_step(range(6), 1.0)], [(0, {"load": 4.0}), *each_step((4, 5, 6), 2.0)]
+    for attempt, points in enumerate(logged, 1):
+        channel = run.open(attempt=attempt)
+        for step, values in points:
+            run.metrics(channel, step, **values)
+            deliver()
+    page = deliver()
+    assert page.scalars("load") == [(0, 3.0), (0, 4.0)]
+    assert page.scalars("loss") == [(s, 1.0) for s in range(4)] + [(s, 2.0) for s in (4, 5, 6)]
+
+
+@pytest.mark.parametrize("names", [[f"n{n}" for n in range(event_tags.MOST + 1)], ["n" * 250_000]])
+def test_beyond_the_names_that_are_remembered_an_attempts_first_step_counts(run, deliver, names):
+    many = [(0, dict.fromkeys(names, 1.0))]
+    attempts(run, many + each_step(range(9), 1.0), [(4, {"other": 1.0}), *each_step((5, 6), 2.0)])
+    page = deliver()
+    assert [step for step, _ in page.scalars("loss")] == [0, 1, 2, 3, 5, 6]
+    assert page.scalars("other") == [(4, 1.0)]
+
+
+def test_a_place_of_an_older_version_goes_on_by_the_first_step(run, deliver):
+    attempts(run, each_step(range(9), 1.0))
+    deliver()
+    path = cursor_path(run.path, "tensorboard")
+    told = json.loads(path.read_text())
+    for name in ("tags", "own", "undecided"):
+        del told["private"]["tensorboard"][name]
+    path.write_text(json.dumps(told))
+    channel = run.open(attempt=2)
+    for step in (5, 6):
+        run.metrics(channel, step, loss=2.0)
+    assert [step for step, _ in deliver().scalars("loss")] == [0, 1, 2, 3, 4, 5, 6]
 
 
 def test_an_attempt_without_steps_shows_its_texts_when_it_ends(run, deliver):

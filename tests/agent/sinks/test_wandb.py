@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+from pathlib import Path
 
 import pytest
-from wandb_double import WandbReader, sync
+from wandb_double import Tracked, WandbReader, sync
 
 from rankside.wire import Kind
 from rankside_agent.sinks import wandb_rows
@@ -134,6 +135,46 @@ def test_only_so_many_names(offline, monkeypatch, caplog):
     status = offline.run.status("wandb")
     assert (status["points"], status["refused"]) == (30, 30)
     assert "more than 10 names: 'name 10'" in caplog.text
+
+
+def test_events_beyond_the_names_share_one_column(offline, monkeypatch):
+    monkeypatch.setattr(wandb_rows, "MOST_NAMES", 2)
+    channel = offline.run.open()
+    offline.run.metrics(channel, 1, loss=1.0, norm=1.0)
+    for name in ("checkpoint", "resumed", "checkpoint"):
+        offline.run.add(channel, (Kind.EVENT, (name, {"path": f"/{name}"})))
+        offline.deliver()
+    told = [json.loads(row["events/other"]) for row in offline.reader.rows() if "events/other" in row]
+    assert [each["event"] for each in told] == ["checkpoint", "resumed", "checkpoint"]
+    assert told[0]["fields"]["path"] == "/checkpoint"
+    assert offline.run.status("wandb")["refused"] == 0
+
+
+def test_a_folder_that_cannot_be_made_is_named_with_the_reason(make_run, double, no_login):
+    offline = Tracked(make_run(exp_root=Path("/proc/no-such/exp")), double)
+    offline.log(offline.run.open(), range(3))
+    forwarder = offline.forwarder()
+    forwarder.round()
+    offline.round_until(forwarder, lambda: forwarder.cursor.failures)
+    assert "/proc/no-such/exp/wandb" in forwarder.cursor.last_error
+    assert "No such file or directory" in forwarder.cursor.last_error
+    assert "offline" in forwarder.cursor.last_error
+    forwarder.close("waiting")
+
+
+def test_the_command_is_made_for_a_shell(make_run, double, no_login, tmp_path):
+    offline = Tracked(make_run(exp_root=tmp_path / "sp ace;touch x"), double)
+    offline.log(offline.run.open(), range(3))
+    remark = offline.deliver().cursor.remark
+    (folder,) = (offline.run.exp_root / "wandb").glob("offline-run-*")
+    assert remark.splitlines()[1:] == [f"    wandb sync '{folder}'"]
+
+
+def test_what_is_to_be_done_is_told_by_the_next_process_too(offline):
+    offline.log(offline.run.open(), range(3))
+    remark = offline.deliver().cursor.remark
+    assert "wandb sync" in remark
+    assert offline.deliver().cursor.remark == remark
 
 
 def test_params_of_any_shape_are_taken(offline):

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import threading
+from pathlib import Path
 
 import psutil
 import pytest
@@ -182,6 +184,75 @@ def test_a_run_that_ends_while_the_server_is_away_is_not_done(online, monkeypatc
     online.deliver()
     assert online.steps() == list(range(5))
     assert online.double.only().exit_code == 0
+
+
+def test_a_new_process_says_what_waits_while_the_server_is_away(online):
+    online.double.stop()
+    online.log(online.run.open(), range(5))
+    online.ended()
+    forwarder = online.forwarder()
+    online.round_until(forwarder, lambda: forwarder.provisional)
+    forwarder.close("offline")
+    for _ in range(2):
+        forwarder = online.forwarder()
+        forwarder.hurry()
+        while not forwarder.drained:
+            assert forwarder.round() < 60, forwarder.cursor.last_error
+        forwarder.close("offline")
+        remark = forwarder.cursor.remark
+        assert "does not answer" in remark
+        assert "wait in the journal" in remark
+        assert remark.endswith(f"\n    wandb sync {online.reader.files()[0].parent}")
+
+
+def test_when_the_server_is_looked_for_next_is_told(online, monkeypatch):
+    monkeypatch.setattr(wandb_patience, "FIRST_WAIT", 60.0)
+    online.double.stop()
+    online.log(online.run.open(), range(5))
+    forwarder = online.forwarder()
+    online.round_until(forwarder, lambda: forwarder.provisional)
+    forwarder.close("offline")
+    assert re.match(r"the server is away, next try at \d\d:\d\d:\d\d; ", forwarder.cursor.remark)
+
+
+@pytest.mark.parametrize("way", ["away", "refused by the client"])
+def test_a_password_in_the_servers_address_is_written_nowhere(online, monkeypatch, caplog, way):
+    monkeypatch.setenv("WANDB_BASE_URL", "http://bob:s3cret@127.0.0.1:1")
+    if way != "away":
+        failed = RuntimeError(f"cannot speak to {os.environ['WANDB_BASE_URL']}/graphql")
+        monkeypatch.setattr(wandb_server, "held", lambda *_: wandb_server.Held())
+        whole = wandb_run.bounded
+
+        def bounded(what, seconds, call):
+            if what == "init":
+                raise failed
+            return whole(what, seconds, call)
+
+        monkeypatch.setattr(wandb_run, "bounded", bounded)
+    online.log(online.run.open(), range(5))
+    forwarder = online.forwarder()
+    online.round_until(forwarder, lambda: forwarder.provisional)
+    forwarder.close("offline")
+    assert "127.0.0.1:1" in forwarder.cursor.remark
+    assert "s3cret" not in caplog.text + forwarder.cursor.path.read_text()
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_no_folder_of_the_training_is_needed_to_bring_its_rows_to_the_server(make_run, double, online, there):
+    copied = Tracked(make_run(exp_root=Path("/proc/no-such/exp")), double)
+    channel = copied.run.open()
+    copied.run.add(channel, (Kind.PARAMS, ({"lr": 0.1},)))
+    copied.log(channel, range(5))
+    copied.ended()
+    if not there:
+        double.stop()
+        forwarder = copied.forwarder()
+        copied.round_until(forwarder, lambda: forwarder.provisional)
+        assert f"wandb sync {copied.run.path}/sinks/wandb-files/offline-run-" in forwarder.cursor.remark
+        forwarder.close("offline")
+        double.start()
+    copied.deliver()
+    assert copied.steps() == list(range(5))
 
 
 @pytest.mark.chaos

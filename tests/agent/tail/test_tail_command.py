@@ -72,7 +72,12 @@ def test_ranks_levels_and_words_are_chosen(spoken: Any) -> None:
     assert texts(called(spoken.root, "--rank", 1, "-n", 2)) == ["number 27", "number 29"]
     assert texts(called(spoken.root, "--level", "warning")) == ["number 0", "number 10", "number 20"]
     assert texts(called(spoken.root, "--grep", "number .7$")) == ["number 17", "number 27"]
-    assert texts(called(spoken.root, "--grep", "nothing says this")) == []
+
+
+def test_words_that_nothing_says_are_a_failure_as_with_grep(spoken: Any) -> None:
+    result = called(spoken.root, "--grep", "nothing says this")
+    assert (result.exit_code, result.output) == (1, "")
+    assert called(spoken.root, "--grep", "number", "-n", 0).exit_code == 0
 
 
 def test_a_run_without_errors_is_no_fault(run: Any) -> None:
@@ -153,19 +158,50 @@ def state(spoken: Any, tmp_path: Path) -> Path:
     for name, updated, place in (("old", 1.0, "done"), ("new", 2.0, "runs")):
         folder = tmp_path / "state" / place / name
         folder.mkdir(parents=True)
-        root = spoken.root if name == "new" else tmp_path / "elsewhere"
-        facts = {
-            "exp_root": str(root),
-            "exp_name": name,
-            "updated": updated,
-            "attempts": [{"log_root": "logs"}],
-        }
-        (folder / "run.json").write_text(json.dumps(facts))
+        facts(folder, name, updated, spoken.root if name == "new" else tmp_path / "elsewhere")
     return tmp_path / "state"
+
+
+def facts(folder: Path, name: str, updated: float, root: Path) -> None:
+    """run.json."""
+    told = {"exp_root": str(root), "exp_name": name, "updated": updated, "attempts": [{"log_root": "logs"}]}
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "run.json").write_text(json.dumps(told))
 
 
 def test_the_latest_run_is_shown_when_none_is_named(state: Path) -> None:
     assert texts(called("-n", 1, RANKSIDE_STATE_DIR=str(state))) == ["number 29"]
+
+
+def test_where_the_latest_runs_folder_was_deleted_the_next_one_is_shown(state: Path, tmp_path: Path) -> None:
+    facts(state / "done" / "newest", "newest", 3.0, tmp_path / "deleted")
+    result = called("-n", 1, RANKSIDE_STATE_DIR=str(state))
+    assert texts(result) == ["number 29"]
+    assert f"the latest run, newest, has no logs in {tmp_path / 'deleted'}; new is shown" in result.stderr
+
+
+@pytest.mark.parametrize("named", [("coming",), ("--run", "coming"), ()])
+def test_a_run_that_is_to_come_is_waited_for_by_its_name(
+    run: Any, tail: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv("RANKSIDE_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.delenv("RANKSIDE_CONFIG", raising=False)
+    follower = tail(*named, "-f")
+    follower.wait_for_notice("no run is known in")
+    facts(tmp_path / "state" / "runs" / "coming-1", "coming", 1.0, run.root)
+    follower.wait_for_notice("does not exist; waiting for it")
+    run.say(0, "here")
+    follower.wait_for_line("here")
+    assert follower.interrupt() == 0
+
+
+def test_who_waits_for_a_run_by_its_name_may_stop(
+    tail: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RANKSIDE_STATE_DIR", str(tmp_path / "state"))
+    follower = tail("coming", "-f")
+    follower.wait_for_notice("waiting for it")
+    assert follower.interrupt() == 0
 
 
 def test_a_run_goes_by_its_name(state: Path) -> None:
@@ -230,12 +266,12 @@ def test_a_terminal_that_knows_only_ascii_is_served(run: Any) -> None:
     assert b"gr\\xf6\\xdfe \\u640d\\u5931" in process.stdout
 
 
-def memory_of(*arguments: object) -> int:
+def memory_of(*arguments: object, left: int = 0) -> int:
     """The most memory a call takes, in MiB."""
     process = subprocess.Popen([*COMMAND, *map(str, arguments)], stdout=subprocess.DEVNULL)
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
-    assert process.returncode == 0
+    assert process.returncode == left
     return usage.ru_maxrss // 1024
 
 
@@ -246,7 +282,7 @@ def test_memory_is_bounded_whatever_is_asked(run: Any, node_text: Text) -> None:
     run.append(run.node(), node_text(0, "y" * (64 << 20)) + node_text(1, "after"))
     base = memory_of("--help")
     assert memory_of(run.root, "-n", 3) < base + 60
-    assert memory_of(run.root, "-n", 3, "--grep", "[n]othing says this") < base + 60
+    assert memory_of(run.root, "-n", 3, "--grep", "[n]othing says this", left=1) < base + 60
     assert memory_of(run.root, "--since", "2026-01-01") < base + 110
 
 

@@ -69,3 +69,18 @@ def test_names_in_a_word_cannot_steer_the_terminal() -> None:
     stream = io.StringIO()
     Notices(stream)("a\x1b[2Jb\nc\udcff")
     assert stream.getvalue() == "rankside tail: a\\x1b[2Jb\\nc\\udcff\n"
+
+
+def test_an_interrupt_that_got_lost_comes_again() -> None:
+    screen = Screen(io.StringIO())
+    with pytest.raises(KeyboardInterrupt):
+        screen.interrupt(2, None)
+    with pytest.raises(KeyboardInterrupt):
+        screen.flush()
+
+
+def test_whether_anything_was_printed_is_known() -> None:
+    screen = Screen(io.StringIO())
+    assert not screen.used
+    screen.write("x")
+    assert screen.used

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankside_agent.tail.escape import escape
+from rankside_agent.tail.escape import drawn, escape
 from rankside_agent.tail.fold import Fold, alone, fold
 from rankside_agent.tail.record import Record, Source
 from rankside_agent.tail.show import Json, Lines
@@ -89,6 +89,35 @@ def test_colours_go_by_level(record: Make) -> None:
     assert "\x1b[33m" in show(one(record(0, level="WARNING")))
     assert "\x1b[31m" not in show(one(record(0, level="INFO")))
     assert show(one(record(0, level="NOTICE"))).count("\x1b") == 4  # of time and location
+
+
+TITAN = "\x1b[31mstep: 10  \x1b[38;2;180;60;0mgrad_norm:  1.2345  \x1b[1;35mmfu: 30.80%\x1b[39m"
+
+
+def test_colours_of_the_text_are_shown_where_colours_are_and_end_with_the_line(record: Make) -> None:
+    assert Lines(colour=True)(one(record(0, TITAN))).endswith(f" | {TITAN}\x1b[0m\n")
+    plain = Lines(colour=False)(one(record(0, TITAN)))
+    assert plain.endswith(" | step: 10  grad_norm:  1.2345  mfu: 30.80%\n")
+
+
+@pytest.mark.parametrize(
+    "steering",
+    [
+        "\x1b[2J",
+        "\x1b[8m",
+        "\x1b[5m",
+        "\x1b[1;8m",
+        "\x1b]0;t\x07",
+        "\x1b[31",
+        "\x1b[?25lm",
+        "\x1b[38;5m",
+        "\x9b31m",
+    ],
+)
+@pytest.mark.parametrize("colour", [True, False])
+def test_nothing_but_colours_comes_through(record: Make, steering: str, colour: bool) -> None:
+    text = drawn(f"\x1b[32ma{steering}b", colour=colour)
+    assert text == (f"\x1b[32ma{escape(steering)}b\x1b[0m" if colour else f"a{escape(steering)}b")
 
 
 def test_an_object_holds_every_field(record: Make) -> None:
