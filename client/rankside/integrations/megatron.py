@@ -6,13 +6,14 @@
     megatron.install()  # before or after Megatron has read its arguments
     pretrain(...)
 
-Separate from the writers because this file knows where Megatron keeps things, and those what it does with them.
+Separate from the writers because this file knows where Megatron keeps things, they what it does with them.
 Nothing of Megatron's files changes: module variables in memory are set. Megatron's own writers, where it has
 some, go on getting every call.
 """
 
 from __future__ import annotations
 
+import atexit
 import logging
 import sys
 from collections.abc import Callable
@@ -29,13 +30,14 @@ from rankside.integrations.scalars import Scalars
 _GLOBALS = ("megatron.training.global_vars", "megatron.global_vars")
 _LOOPS = ("megatron.training.training", "megatron.training")
 _TIMERS = ("megatron.core.timers", "megatron.timers")
+_TIME = "iteration-time"
 _TENSORBOARD, _WANDB = "_GLOBAL_TENSORBOARD_WRITER", "_GLOBAL_WANDB_WRITER"
 
 
 def install(monitor: Monitor | None = None) -> bool:
     """Watch this process's training, whichever version of Megatron-LM is there. Says whether it does.
 
-    The last rank, which alone has writers in Megatron, gets them; every rank's training line becomes a sample.
+    The last rank, which alone has writers in Megatron, gets them; every rank's training line is a sample.
     """
     found = chosen(monitor)
     return bool(active(found) and _install(found))
@@ -51,10 +53,12 @@ def _install(monitor: Monitor) -> bool:
         return True
     watch = Watch(monitor, kept)
     kept._rankside = watch
-    for name in (_TENSORBOARD, _WANDB):
-        _after(kept, "_set" + name.removeprefix("_GLOBAL").lower(), watch.take_place)
-    watch.take_place()
-    _before(_first(_LOOPS), "print_rank_last", watch.printed)
+    watch.hear(_first(_LOOPS))
+    _after(kept, "_set_tensorboard_writer", watch.take_board)
+    _after(kept, "_set_wandb_writer", watch.take_run)
+    watch.take_board()
+    watch.take_run()
+    atexit.register(watch.release)  # before the monitor closes: that was registered earlier
     logging.getLogger(_TIMERS[0]).addHandler(_TimersHandler(watch))
     return True
 
@@ -67,23 +71,30 @@ class Watch:
         self._kept = kept
         self._scalars = Scalars(monitor)
         self._held: tuple[int, dict[str, Any]] | None = None
+        self._waits = True
         self._told = False
 
+    def hear(self, loop: Any) -> None:
+        """Read what Megatron's training loop prints. The time of an iteration is then told by the samples."""
+        if _before(loop, "print_rank_last", self.printed):
+            self._scalars = Scalars(self._monitor, aside=(_TIME,))
+
     @harmless
-    def take_place(self, *_: Any) -> None:
-        """Put the writers in, as soon as there are arguments that say which rank this is."""
+    def take_board(self) -> None:
+        """Put the TensorBoard writer in, as soon as there are arguments that say which rank this is."""
         args = self._args
-        if args is None:
-            return
-        if not self._told:
+        if args is not None and not self._told:
             self._told = True
             self._monitor.params(vars(args))
-        if getattr(args, "rank", 0) != getattr(args, "world_size", 1) - 1:
-            return
-        board, run = getattr(self._kept, _TENSORBOARD, None), getattr(self._kept, _WANDB, None)
-        if not getattr(board, "rankside", False):
+        board = getattr(self._kept, _TENSORBOARD, None)
+        if self._last and not getattr(board, "rankside", False):
             setattr(self._kept, _TENSORBOARD, self._writer(board))
-        if not getattr(run, "rankside", False):
+
+    @harmless
+    def take_run(self) -> None:
+        """The same for W&B's; apart, because Megatron insists that a variable is empty before it sets it."""
+        run = getattr(self._kept, _WANDB, None)
+        if self._last and not getattr(run, "rankside", False):
             setattr(self._kept, _WANDB, Run(self._scalars, run))
 
     def _writer(self, inner: Any) -> Any:
@@ -101,14 +112,18 @@ class Watch:
         line = training_log.parse(str(message))
         if line is None:
             return
+        self._waits = self._waits and self._held is None  # one that nothing followed was the last to wait
         self.release()
         sample = {**line.sample, **self._shape()}
+        exact = self._scalars.kept(_TIME, line.iteration)
+        if exact is not None:  # the line has it to a tenth of a millisecond
+            sample["elapsed_s"] = exact
         metrics = {
             name: value
             for name, value in line.metrics.items()
             if name != training_log.TOKENS or "seq_length" not in sample
         }
-        self._scalars.send(metrics, line.iteration)
+        self._scalars.fill(metrics, line.iteration)
         self._held = line.iteration, sample
         if not self._timers_follow():
             self.release()
@@ -132,16 +147,20 @@ class Watch:
     def _args(self) -> Any:
         return getattr(self._kept, "_GLOBAL_ARGS", None)
 
+    @property
+    def _last(self) -> bool:
+        args = self._args
+        return args is not None and getattr(args, "rank", 0) == getattr(args, "world_size", 1) - 1
+
     def _shape(self) -> dict[str, Any]:
         length = getattr(self._args, "seq_length", None)
         return {"seq_length": length} if isinstance(length, int) else {}
 
     def _timers_follow(self) -> bool:
         """On the last rank, where Megatron measures more than the iteration and its logger is heard."""
-        args = self._args
-        last = getattr(args, "rank", 0) == getattr(args, "world_size", 1) - 1
         heard = logging.getLogger(_TIMERS[0]).isEnabledFor(logging.INFO)
-        return last and heard and int(getattr(args, "timing_log_level", 0) or 0) > 0
+        measured = int(getattr(self._args, "timing_log_level", 0) or 0) > 0
+        return self._waits and self._last and heard and measured
 
 
 class _TimersHandler(logging.Handler):
@@ -165,17 +184,18 @@ def _first(names: tuple[str, ...]) -> Any:
     return None
 
 
-def _before(module: Any, name: str, ours: Callable[..., object]) -> None:
-    """Let `ours` see every call of a module's function, first."""
+def _before(module: Any, name: str, ours: Callable[..., object]) -> bool:
+    """Let `ours` see every call of a module's function, first; whether there is one."""
     theirs = getattr(module, name, None)
     if theirs is None:
-        return
+        return False
 
     def both(*args: Any, **kwargs: Any) -> Any:
         ours(*args, **kwargs)
         return theirs(*args, **kwargs)
 
     setattr(module, name, both)
+    return True
 
 
 def _after(module: Any, name: str, ours: Callable[..., object]) -> None:

@@ -1,7 +1,8 @@
 """Writers with the calls that Megatron makes of TensorBoard's and W&B's.
 
 Separate from where they are put, so that Primus, or a training with writers of its own, can use them alone.
-Each hands its calls on to the writer that was there before, if there was one, and never catches what that raises.
+Each hands its calls on to the writer that was there before, if there was one, and does not catch what that
+raises.
 """
 
 from __future__ import annotations
@@ -25,14 +26,20 @@ class BoardCalls:
         self._scalars = scalars
         self._inner = inner
         self._known = frozenset(known or ())
-        self.log_dir = getattr(inner, "log_dir", None) or os.path.join(scalars.monitor.exp_root, "tensorboard")
+        self.log_dir = getattr(inner, "log_dir", None) or os.path.join(
+            scalars.monitor.exp_root, "tensorboard"
+        )
 
-    def add_scalar(self, tag: str, scalar_value: Any, global_step: Any = None, *more: Any, **named: Any) -> None:
+    def add_scalar(
+        self, tag: str, scalar_value: Any, global_step: Any = None, *more: Any, **named: Any
+    ) -> None:
         """Megatron gives all three by position; a number, a tensor or an array of one."""
         self._scalar({tag: scalar_value}, global_step)
         self._pass("add_scalar", tag, scalar_value, global_step, *more, **named)
 
-    def add_scalars(self, main_tag: str, tag_scalar_dict: Mapping[str, Any], *more: Any, **named: Any) -> None:
+    def add_scalars(
+        self, main_tag: str, tag_scalar_dict: Mapping[str, Any], *more: Any, **named: Any
+    ) -> None:
         """Several below one name."""
         step = more[0] if more else named.get("global_step")
         self._scalar({f"{main_tag}/{tag}": value for tag, value in tag_scalar_dict.items()}, step)
@@ -76,7 +83,7 @@ def writer_class(base: type | None) -> Any:
     """The class of the writer: a real subclass of `base`, torch's SummaryWriter, if there is one.
 
     Megatron's timers test `isinstance(writer, SummaryWriter)` and silently write nothing to anything else. A
-    subclass passes, without a file of Megatron or torch being changed; its parent's constructor is not called.
+    subclass passes, and no file of Megatron or torch is changed; its parent's constructor is not called.
     """
     if base is None:
         return type("RanksideWriter", (BoardCalls,), {})
@@ -102,8 +109,8 @@ def _picture(name: str) -> Callable[..., None]:
 class Run:
     """The calls of the module `wandb`, which is what Megatron keeps in its variable, and of a W&B run.
 
-    It says that it equals the module, because `Timers.write` asks that. Names that the TensorBoard writer, or
-    this one, has told at a step are not told again.
+    It says that it equals the module, because `Timers.write` asks that. What the TensorBoard writer has told
+    is not told again.
     """
 
     rankside = True
@@ -148,16 +155,24 @@ class Run:
         """The class of what `log_artifact` takes."""
         return Artifact if self._inner is None else self._inner.Artifact
 
-    @harmless
-    def log_artifact(self, artifact: Any, *_: Any, **__: Any) -> None:
+    def log_artifact(self, artifact: Any, *args: Any, **kwargs: Any) -> Any:
         """A saved checkpoint: an event that names it."""
-        self._scalars.monitor.event("artifact", **vars(artifact))
+        self._artifact(artifact)
+        return None if self._inner is None else self._inner.log_artifact(artifact, *args, **kwargs)
+
+    @harmless
+    def _artifact(self, artifact: Any) -> None:
+        plain = vars(artifact) if isinstance(artifact, Artifact) else {"title": getattr(artifact, "name", "")}
+        self._scalars.monitor.event("artifact", **plain)
 
     def __eq__(self, other: object) -> bool:
-        return other is self or other is self._inner or getattr(other, "__name__", None) == "wandb"
+        return other is self or getattr(other, "__name__", None) == "wandb" or self._is_inner(other)
 
     def __hash__(self) -> int:
         return id(self)
+
+    def _is_inner(self, other: object) -> bool:
+        return other is not None and other is self._inner
 
     def __getattr__(self, name: str) -> Any:
         """Everything else that W&B has: of the real one, or a call that does nothing."""
@@ -195,7 +210,7 @@ class Config:
 class Artifact:
     """What Megatron makes of a checkpoint for W&B: a name and what belongs to it."""
 
-    def __init__(self, name: str, type: str = "", metadata: Any = None, **_: Any) -> None:  # noqa: A002  W&B's
+    def __init__(self, name: str, type: str = "", metadata: Any = None, **_: Any) -> None:
         self.title = name
         self.type = type
         self.metadata = metadata
