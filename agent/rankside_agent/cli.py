@@ -15,6 +15,7 @@ COMMANDS = {
     "tail": "rankside_agent.commands.tail:tail",
     "replay": "rankside_agent.commands.replay:replay",
     "status": "rankside_agent.commands.status:status",
+    "snapshot": "rankside_agent.commands.snapshot:snapshot",
     "demo": "rankside_agent.commands.demo:demo",
 }
 
@@ -38,7 +39,11 @@ def main(arguments: list[str] | None = None) -> None:
     # only the called command is imported: each has its own weight, and `tail` must answer at once
     called = next((word for word in given if word in COMMANDS), None)
     for name in COMMANDS if called is None else [called]:
-        app.command(name)(load(name))
+        command = load(name)
+        if isinstance(command, typer.Typer):  # one with commands of its own
+            app.add_typer(command, name=name)
+        else:
+            app.command(name)(command)
     app(args=given, prog_name="rankside")
 
 

@@ -29,6 +29,7 @@ from rankside_agent.progress import Channel
 from rankside_agent.silence import Silence
 from rankside_agent.sinks import tracker_environ
 from rankside_agent.sinks.supervisor import Supervisor
+from rankside_agent.snapshot.writer import Snapshots
 from rankside_agent.training.answers import Answers, Poll, unanswered
 from rankside_agent.training.neighbours import Neighbours
 from rankside_agent.writer import Writer
@@ -64,12 +65,15 @@ class Run:
         }
         self._next_index = max([*self.logs.state.channels, *self.points.state.channels, 0]) + 1
         self._neighbours = Neighbours(self.exp_root, settings.allowed_roots, folder.name)
+        self._snapshots = Snapshots(self.exp_root, settings.allowed_roots, folder, self._report)
         devices = self.facts.setdefault("devices", {})
+        poll = self._snapshots.overhear(poll)
         self.answers = Answers(
             self.logs, self.points, self.living, devices, poll, self.save, self._neighbours
         )
         for channel in self.living():
             self.answers.recover(channel)
+            self._snapshots.begin(channel, self.points.state.channels.get(channel.index))
         self._silence = Silence()
         self.claims = Claims(self.exp_root, settings.allowed_roots, folder.name)
         self.writer = Writer(self._log_files, self._report, folder.name)
@@ -125,6 +129,7 @@ class Run:
         self.logs.open_channel(index, {**info, "launch": {}})  # log files have no use for it
         self._next_index += 1
         self.channels[hello.channel] = channel
+        self._snapshots.begin(channel, self.points.state.channels.get(index))
         self.writer.wake()
         return channel
 
@@ -341,6 +346,7 @@ class Run:
 
     def system(self, at: float, seen: Seen | None, host: dict[str, float]) -> None:
         """The node's figures, from the agent's gauges."""
+        self._snapshots.saw(seen)
         try:
             self.answers.system(at, seen, host)
         except OSError as error:  # a full disk: there will be others
@@ -439,6 +445,7 @@ class Run:
         for supervisor in self.sinks.values():
             supervisor.kill()
         self.claims.stop()
+        self._snapshots.close()
         self._neighbours.close()
         self.save()
         self.logs.close()

@@ -58,8 +58,10 @@ def init(
     if role not in ROLES:
         raise ConfigError(f"init(): role: {role!r} is not allowed; choices: {', '.join(ROLES)}")
     settings.check_limits(spool_bytes, flush_seconds, endpoint or os.environ.get("RANKSIDE_ENDPOINT") or None)
-    resolved = settings.resolve(config, overrides)
-    place = settings.find_place(exp_name, exp_root, workspace, work_group, user_name)
+    resolved = settings.resolve(config, overrides, str(module_name))
+    place = settings.find_place(
+        exp_name, exp_root, workspace, work_group, user_name, os.environ, resolved.names
+    )
     try:
         found = identity.find_rank(rank, world_size, local_rank)
     except ValueError as error:
@@ -105,9 +107,10 @@ def init(
 def _told(exp_root: str, resolved: settings.Config) -> tuple[dict[str, Any], dict[str, str], tuple[str, ...]]:
     """What one rank tells for all: how it was started, the trackers' variables, remarks."""
     try:
-        from rankside import launch, remarks  # inside: a process may have no file descriptors left
+        from rankside import launch, particulars, remarks  # inside: a process may have no descriptors left
 
-        how, environ = launch.launch(), launch.tracker_environ(resolved.values)
+        how = {**launch.launch(), **particulars.tell(resolved.values, resolved.given)}
+        environ = launch.tracker_environ(resolved.values)
         said = remarks.at_start(resolved.values, exp_root, os.environ)
     except Exception as error:  # noqa: BLE001  an odd environment must not stop a training
         warn(f"the trackers are not told how this was started: {type(error).__name__}: {error}")

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rankside import record, secrets
+from rankside import particulars, record, secrets
 
 LONGEST = 4096  # bytes of one value that people are shown
 MOST = 256 << 10  # bytes of all together
@@ -63,7 +63,7 @@ def tracker_environ(config: Mapping[str, Any], environ: Mapping[str, str] = os.e
 
 
 def checked_launch(value: Mapping[Any, Any]) -> dict[str, Any]:
-    """A stranger's: what `launch` gives, and nothing else. Raises ValueError."""
+    """A stranger's: what `launch` and `particulars.tell` give, and nothing else. Raises ValueError."""
     argv, cwd, variables = value.get("argv", []), value.get("cwd", ""), value.get("environ", {})
     if not isinstance(argv, list) or not isinstance(variables, dict):
         raise ValueError("hello: launch: argv is no list, or environ no mapping")
@@ -72,7 +72,8 @@ def checked_launch(value: Mapping[Any, Any]) -> dict[str, Any]:
         raise ValueError("hello: launch: holds what is no text, a NUL, or a text that is too long")
     if sum(map(len, texts)) > MOST:
         raise ValueError(f"hello: launch: holds more than {MOST} characters")
-    return {"argv": argv, "cwd": cwd, "environ": variables} if value else {}
+    told = particulars.checked(value)
+    return {"argv": argv, "cwd": cwd, "environ": variables, **told} if value else {}
 
 
 def checked_environ(value: Mapping[Any, Any]) -> dict[str, str]:

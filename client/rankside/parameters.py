@@ -19,6 +19,19 @@ LEVELS = {
     "ERROR": 40,
     "CRITICAL": 50,
 }
+# Primus' frameworks, and the form of training line that each gets; those without one of their own, Megatron's
+FRAMEWORKS = {
+    "megatron": "megatron",
+    "torchtitan": "torchtitan",
+    "light-megatron": "megatron",
+    "megatron_bridge": "megatron",
+    "hybrid_models": "megatron",
+    "hummingbirdxt": "megatron",
+    "maxdiffusion": "megatron",
+    "maxtext": "megatron",
+    "nemo_automodel": "megatron",
+    "specforge": "megatron",
+}
 
 
 class Kind(NamedTuple):
@@ -37,15 +50,18 @@ def _boolean(value: Any) -> bool:
 
 
 def _count(value: Any) -> int:
+    if isinstance(value, str) and not value.strip().lstrip("+-").isdecimal():
+        value = float(value)  # 1e3 of a variable, which is text
     if isinstance(value, bool) or int(value) != float(value) or not 0 <= int(value) < 2**63:
         raise ValueError
     return int(value)
 
 
 def _positive(value: Any) -> int:
-    if not _count(value):
+    number = _count(value)
+    if not number:
         raise ValueError
-    return int(value)
+    return number
 
 
 def _text(value: Any) -> str:
@@ -83,12 +99,17 @@ def _one_of(*names: str) -> Kind:
     return Kind(", ".join(names), check)
 
 
+def _framework(value: Any) -> str:
+    return FRAMEWORKS[value]
+
+
 BOOL = Kind("true, false", _boolean)
 COUNT = Kind("a whole number from 0", _count)
 POSITIVE = Kind("a whole number from 1", _positive)
 TEXT = Kind("a text", _text)
 FOLDER = Kind("a folder inside exp_root: a relative path without ..", _folder)
 LEVEL = Kind(", ".join(LEVELS), _level)
+FRAMEWORK = Kind("megatron, torchtitan", _framework)
 COUNTS = Kind("a list of whole numbers from 0", _counts)
 
 
@@ -133,7 +154,7 @@ PARAMETERS: dict[str, Parameter] = {
     "mlflow_upload_logs": Parameter(False, BOOL),
     "mlflow_upload_performance_metrics": Parameter(False, BOOL),
     # training metrics
-    "framework": Parameter("megatron", TEXT),
+    "framework": Parameter("megatron", FRAMEWORK),
     "log_interval": Parameter(100, POSITIVE),
     "log_throughput": Parameter(False, BOOL),
     "log_avg_skip_iterations": Parameter(2, COUNT),

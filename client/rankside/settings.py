@@ -8,17 +8,21 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from rankside.identity import safe_name
+from rankside.layer import Layer, Source
 from rankside.parameters import LEVELS, PARAMETERS
 
 LEVEL_NAMES = ("sink_level", "file_sink_level", "stderr_sink_level")
+_LONGEST = 200  # characters of a value or name in an error
+_MOST_GUESSED = 1000  # unknown names that are compared with ours; Megatron has 600
+_MOST_HINTS = 10
+_ALIKE = 0.82  # Megatron's eval_interval is as like log_interval as 0.8
 DEFAULT_FLUSH = 2.0  # seconds that leaving may wait for the agent
 # Whoever sets one of these trains with TorchTitan; every rank's metrics are wanted by others, too
 _TITAN = frozenset(name for name in PARAMETERS if "." in name) - {"metrics.save_for_all_ranks"}
-_GROUPS = frozenset(name.partition(".")[0] for name in PARAMETERS if "." in name)
+GROUPS = frozenset(name.partition(".")[0] for name in PARAMETERS if "." in name)
 
 
 class ConfigError(ValueError):
@@ -30,28 +34,53 @@ class Config(NamedTuple):
 
     values: dict[str, Any]
     notes: tuple[str, ...]
-    remarks: tuple[str, ...] = ()
+    remarks: tuple[str, ...]
+    given: dict[str, str]  # by the name of a parameter: the file, "config" or "init()" that its value is from
+    names: dict[str, str]  # of work_group, user_name, exp_name, workspace, those that the file or dict gives
 
 
 def resolve(
-    config: str | os.PathLike[str] | Mapping[str, Any] | None, overrides: Mapping[str, Any]
+    config: str | os.PathLike[str] | Mapping[str, Any] | None,
+    overrides: Mapping[str, Any],
+    module_name: str = "pretrain",
+    environ: Mapping[str, str] = os.environ,
 ) -> Config:
-    """Defaults, then the file or dict, then keywords. Raises ConfigError."""
+    """Defaults, then the file or dict, then keywords. Raises ConfigError, in which nothing secret stands."""
+    try:
+        return _resolved(config, overrides, str(module_name), environ)
+    except ConfigError as error:
+        raise ConfigError(_masked(str(error), environ)) from None
+
+
+def _resolved(
+    config: Any, overrides: Mapping[str, Any], module_name: str, environ: Mapping[str, str]
+) -> Config:
+    source = Source("config") if config is None else _found(config, module_name, environ)
     values = {name: copy.copy(parameter.default) for name, parameter in PARAMETERS.items()}
-    notes: list[str] = []
-    given_names: set[str] = set()
-    place = "config"
-    if config is not None and not isinstance(config, Mapping):
-        place = os.fspath(config)
-        config = _read(Path(place))
-    for where, given in ((place, config or {}), ("init()", overrides)):
-        known, unknown = _split(given)
-        given_names.update(known)
-        values.update({name: _checked(where, name, value) for name, value in known.items()})
-        notes += _about_unknown(where, unknown)
-    if "framework" not in given_names and given_names & _TITAN:
+    theirs = [name for layer in source.layers if layer.own for name in split(layer.values)[1]]
+    notes = _about_unknown(source.place, list(dict.fromkeys((*theirs, *source.others))), environ)
+    given: dict[str, str] = {}
+    for layer in (*source.layers, Layer(overrides, "init(): {}".format)):
+        known, unknown = split(layer.values)
+        for name, value in known.items():
+            if value is None and layer.nulls:
+                values[name] = copy.copy(PARAMETERS[name].default)
+            else:
+                values[name] = _checked(layer.where(name), name, value)
+            given[name] = layer.where(name).rpartition(": ")[0]
+    notes += _about_unknown("init()", unknown, environ)
+    if "framework" not in given and (given.keys() & _TITAN or source.place.endswith(".toml")):
         values["framework"] = "torchtitan"
-    return Config(values, tuple(notes), _forced(values))
+    remarks = (*(_masked(text, environ) for text in source.remarks), *_forced(values))
+    return Config(values, tuple(notes), remarks, given, dict(source.names))
+
+
+def _found(config: Any, module_name: str, environ: Mapping[str, str]) -> Source:
+    try:
+        from rankside import config_source  # a start without a file has no use for it
+    except OSError as error:  # a process may have no file descriptors left
+        raise ConfigError(f"init(): config: cannot be read: {error.strerror}") from None
+    return config_source.find(config, module_name, environ)
 
 
 def checked_levels(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -60,7 +89,7 @@ def checked_levels(given: Mapping[str, Any]) -> dict[str, Any]:
         if name not in LEVEL_NAMES:
             choices = ", ".join(LEVEL_NAMES)
             raise ConfigError(f"set_module(): {name}: is not allowed; choices: {choices}")
-    return {name: _checked("set_module()", name, value) for name, value in given.items()}
+    return {name: _checked(f"set_module(): {name}", name, value) for name, value in given.items()}
 
 
 def file_level(config: Mapping[str, Any]) -> int:
@@ -77,40 +106,14 @@ def _forced(values: dict[str, Any]) -> tuple[str, ...]:
     return ("profile is true: disable_tensorboard is set to false",)
 
 
-def _read(path: Path) -> Mapping[str, Any]:
-    import json
-
-    try:
-        text = path.read_text(encoding="utf-8")
-        found = json.loads(text) if path.suffix == ".json" else _yaml(path, text)
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror or error}") from None
-    except ValueError as error:
-        raise ConfigError(f"{path}: {error}") from error
-    if found is not None and not isinstance(found, Mapping):
-        raise ConfigError(f"{path}: holds a {type(found).__name__}; names and values are wanted")
-    return found or {}
-
-
-def _yaml(path: Path, text: str) -> Any:
-    try:
-        import yaml
-    except ImportError:
-        raise ConfigError(f"{path}: reading YAML needs PyYAML: pip install pyyaml; or give a dict") from None
-    try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{path}: {error}") from error
-
-
-def _split(given: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+def split(given: Mapping[Any, Any]) -> tuple[dict[str, Any], list[str]]:
     """Known parameters by their full name, and the names that are none."""
     known: dict[str, Any] = {}
     unknown: list[str] = []
     for key, value in given.items():
-        name = str(key)
-        if name in _GROUPS and isinstance(value, Mapping):
-            inner, strange = _split({f"{name}.{sub}": item for sub, item in value.items()})
+        name = _as_text(key)
+        if name in GROUPS and isinstance(value, Mapping):
+            inner, strange = split({f"{name}.{sub}": item for sub, item in value.items()})
             known.update(inner)
             unknown += strange
         elif name in PARAMETERS:
@@ -120,30 +123,56 @@ def _split(given: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     return known, unknown
 
 
+def _as_text(name: Any) -> str:
+    try:
+        return str(name)
+    except Exception:  # noqa: BLE001  a stranger's type
+        return type(name).__name__
+
+
 def _checked(where: str, name: str, value: Any) -> Any:
     parameter = PARAMETERS[name]
-    if value is None and parameter.default is None:
-        return None
+    if parameter.default is None and (value is None or (type(value) is str and value == "null")):
+        return None  # the word, too: Primus takes it so where a variable's default is null
     try:
         return parameter.kind.check(value)
-    except (ValueError, TypeError, OverflowError):
+    except Exception:  # noqa: BLE001  a value may be of any type, and its methods raise anything
         raise ConfigError(
-            f"{where}: {name}: {value!r} is not allowed; choices: {parameter.kind.choices}"
+            f"{where}: {shown(value)} is not allowed; choices: {parameter.kind.choices}"
         ) from None
 
 
-def _about_unknown(where: str, unknown: list[str]) -> list[str]:
+def shown(value: Any) -> str:
+    """For an error: a dict may hold keys, a text may be a whole file."""
+    from rankside import record, secrets
+
+    try:
+        text = repr(secrets.masked_params(value)) if type(value) in (dict, list, str) else repr(value)
+    except Exception:  # noqa: BLE001  a stranger's repr, or values in a circle
+        text = f"a {type(value).__name__}"
+    return record.cut(text, _LONGEST)
+
+
+def _masked(text: str, environ: Mapping[str, str]) -> str:
+    from rankside import secrets
+
+    return secrets.masked_text(text, secrets.known_values(environ))
+
+
+def _about_unknown(where: str, unknown: list[str], environ: Mapping[str, str]) -> list[str]:
     """One remark: a Primus file holds hundreds of names that are not ours."""
     if not unknown:
         return []
     import difflib
 
-    guesses = {name: difflib.get_close_matches(name, PARAMETERS, 1, 0.8) for name in unknown}
-    hints = [f"{name} (did you mean {guess[0]}?)" for name, guess in guesses.items() if guess]
+    looked = unknown[:_MOST_GUESSED]
+    guesses = {name: difflib.get_close_matches(name[:100], PARAMETERS, 1, _ALIKE) for name in looked}
+    hints = [f"{name} (did you mean {guess[0]}?)" for name, guess in guesses.items() if guess][:_MOST_HINTS]
     rest = len(unknown) - len(hints)
     plain = [name for name, guess in guesses.items() if not guess][: 5 if rest <= 5 else 3]
     more = [f"{rest - len(plain)} more"] if rest > len(plain) else []
-    return [f"{where}: unknown parameters ignored: {', '.join(hints + plain + more)}"]
+    listed = ", ".join([*(name[:_LONGEST] for name in hints + plain), *more])
+    return [_masked(f"{where}: unknown parameters ignored: {listed}", environ)]
 
 
 class Place(NamedTuple):
@@ -162,12 +191,18 @@ def find_place(
     work_group: str | None,
     user_name: str | None,
     environ: Mapping[str, str] = os.environ,
+    told: Mapping[str, str] | None = None,
 ) -> Place:
-    """`exp_root`, or {workspace}/{work_group}/{user_name}/{exp_name} as Primus builds it; absolute."""
-    team = str(
-        work_group or environ.get("PRIMUS_TEAM") or "default"
-    )  # YAML makes a number of a name like 007
-    user = str(user_name or environ.get("PRIMUS_USER") or _login())
+    """`exp_root`, or {workspace}/{work_group}/{user_name}/{exp_name} as Primus builds it; absolute.
+
+    What is not given is what the configuration file has `told`, else the environment.
+    """
+    told = told or {}
+    exp_name = exp_name or told.get("exp_name")
+    workspace = workspace if workspace is not None else told.get("workspace") or None
+    # YAML makes a number of a name like 007
+    team = str(work_group or told.get("work_group") or environ.get("PRIMUS_TEAM") or "default")
+    user = str(user_name or told.get("user_name") or environ.get("PRIMUS_USER") or _login())
     if exp_root is not None:
         root = os.path.abspath(os.fspath(exp_root))
         return Place(root, str(exp_name or os.path.basename(root) or "experiment"), team, user)

@@ -15,6 +15,7 @@ from rankside.settings import ConfigError, find_place, resolve
 DEFAULTS = {name: row.default for name, row in PARAMETERS.items()}
 YAML = """
 work_group: amd
+team: amd
 log_interval: 5
 disable_tensorboard: false
 profile_ranks: [0, 7]
@@ -27,7 +28,7 @@ profiling:
 
 
 def test_without_anything_every_parameter_has_its_default():
-    assert resolve(None, {}) == (DEFAULTS, (), ())
+    assert resolve(None, {}) == (DEFAULTS, (), (), {}, {})
 
 
 def test_a_yaml_file_flat_and_nested(here):
@@ -46,7 +47,7 @@ def test_a_yaml_file_flat_and_nested(here):
     for given in (path, str(path)):
         found = resolve(given, {})
         assert found.values == {**DEFAULTS, **changed}
-        assert found.notes == (f"{path}: unknown parameters ignored: work_group",)
+        assert found.notes == (f"{path}: unknown parameters ignored: team",)
 
 
 def test_a_json_file(here):
@@ -78,6 +79,18 @@ def test_whoever_names_torchtitans_parameters_trains_with_it(given, framework):
     assert resolve(None, given).values["framework"] == framework
 
 
+def test_it_is_known_what_was_given_and_where(here):
+    path = here / "run.json"
+    path.write_text(json.dumps({"log_interval": 5, "metrics": {"log_freq": 3}}))
+    found = resolve(path, {"log_interval": 7, "profile_ranks": [0]})
+    assert found.given == {
+        "log_interval": "init()",
+        "metrics.log_freq": str(path),
+        "profile_ranks": "init()",
+    }
+    assert resolve({"log_interval": 100}, {}).given == {"log_interval": "config"}
+
+
 def test_nested_and_dotted_names_are_the_same():
     for given in ({"metrics": {"log_freq": 3}}, {"metrics.log_freq": 3}):
         assert resolve(given, {}).values["metrics.log_freq"] == 3
@@ -102,6 +115,8 @@ def test_nested_and_dotted_names_are_the_same():
             ({"metrics": {"save_tb_folder": folder}}, "metrics.save_tb_folder: ")
             for folder in ("/tmp/tb", "..", "a/../../b", "", "a\0b", 3)
         ),
+        ({"framework": "jax"}, "config: framework: 'jax' is not allowed; choices: megatron, torchtitan"),
+        ({"log_interval": "1.5"}, "config: log_interval: '1.5' is not allowed"),
         ({"metrics.save_tb_folder": "/tb"}, "choices: a folder inside exp_root: a relative path without .."),
     ],
 )

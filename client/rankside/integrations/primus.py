@@ -18,7 +18,7 @@ from typing import Any
 import rankside
 from rankside import ranks, settings
 from rankside.loguru_guard import Careful
-from rankside.parameters import LEVELS, PARAMETERS
+from rankside.parameters import FRAMEWORKS, LEVELS, PARAMETERS
 
 _RUNTIME, _LOGGER, _HELPERS = (
     "primus.core.runtime.logging",
@@ -77,6 +77,8 @@ def init_worker_logger(
     """
     meta = getattr(primus_config, "exp_meta_info", None) or {}
     known = {name: value for name, value in _params(module_config).items() if name in PARAMETERS}
+    if known.get("framework") not in FRAMEWORKS:  # a backend of somebody's own
+        known.pop("framework", None)
     monitor = rankside.init(
         exp_name=meta.get("exp_name"),
         exp_root=getattr(primus_config, "exp_root_path", None),
