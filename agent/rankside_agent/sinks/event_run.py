@@ -104,6 +104,8 @@ class EventRun:
         if source.attempt <= self._attempt:
             return
         self._release()
+        if source.attempt > 1 and not self._attempt:
+            self._tags = Tags(None)  # earlier attempts were another agent's: what they have is not known here
         self._events.name_parts = f".rank-{safe_name(source.label)[:64]}.attempt-{source.attempt}"
         self._events.begin_file()
         self._open = self._undecided = source.attempt > 1

@@ -431,3 +431,16 @@ def test_another_rank_that_is_ahead_does_not_say_where_an_attempt_begins(run, de
     page = deliver()
     assert page.scalars("loss") == [(1, 1.0), (2, 1.0), (3, 2.0), (4, 2.0), (5, 2.0)]
     assert page.scalars("rank-0/loss") == [(1, 1.0), (2, 1.0), (4, 2.0), (5, 2.0)]
+
+
+def test_an_attempt_of_another_agent_is_gone_back_over_from_the_first_step(make_run, make_board, tmp_path):
+    """The state is new, as on another node: what the first attempt has is not known, and is in the way."""
+    for attempt in (1, 2):
+        run = make_run(exp_root=tmp_path / "exp")
+        channel = run.open(attempt=attempt)
+        run.add(channel, (Kind.PARAMS, ({"lr": 0.1},)))
+        for step in range(1, 13):
+            run.metrics(channel, step, loss=float(attempt))
+        run.end(channel)
+        run.drain()
+    assert make_board(tmp_path / "exp" / "tensorboard").scalars("loss") == [(n, 2.0) for n in range(1, 13)]
