@@ -8,15 +8,23 @@ PIP_FLAGS ?=
 BIN = $(VENV)/bin
 INSTALL = $(BIN)/pip install --quiet --constraint constraints.txt $(PIP_FLAGS)
 CHAOS ?= short
+FRAMEWORKS ?= .frameworks
 PARALLEL ?= --numprocesses 2 --dist worksteal
 
-.PHONY: demo test lint check chaos bench clean
+.PHONY: demo test frameworks lint check chaos bench clean
 
 demo: $(VENV)/.demo
 	$(BIN)/rankside demo
 
 test: $(VENV)/.test
-	$(BIN)/pytest $(PARALLEL) -m "not chaos and not bench"
+	$(BIN)/pytest $(PARALLEL) -m "not chaos and not bench and not frameworks"
+
+# The published TorchTitan, Megatron, Hugging Face and Lightning on two CPU ranks; needs Python 3.11 or later
+frameworks: $(FRAMEWORKS)/.ready
+	RANKSIDE_FRAMEWORKS=$(abspath $(FRAMEWORKS)) $(BIN)/pytest -m frameworks
+
+$(FRAMEWORKS)/.ready: $(VENV)/.test tests/e2e/frameworks/setup.sh
+	PIP_FLAGS="$(PIP_FLAGS)" tests/e2e/frameworks/setup.sh $(FRAMEWORKS) $(BIN)/python
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .
