@@ -9,6 +9,7 @@ BIN = $(VENV)/bin
 INSTALL = $(BIN)/pip install --quiet --constraint constraints.txt $(PIP_FLAGS)
 CHAOS ?= short
 FRAMEWORKS ?= .frameworks
+ONLY ?=
 PARALLEL ?= --numprocesses 2 --dist worksteal
 
 .PHONY: demo test frameworks lint check chaos bench clean
@@ -19,9 +20,10 @@ demo: $(VENV)/.demo
 test: $(VENV)/.test
 	$(BIN)/pytest $(PARALLEL) -m "not chaos and not bench and not frameworks"
 
-# The published TorchTitan, Megatron, Hugging Face and Lightning on two CPU ranks; needs Python 3.11 or later
+# The published TorchTitan, Megatron, Hugging Face and Lightning on two CPU ranks; needs Python 3.11 or later.
+# One training of each: make frameworks ONLY="-k arrive"
 frameworks: $(FRAMEWORKS)/.ready
-	RANKSIDE_FRAMEWORKS=$(abspath $(FRAMEWORKS)) $(BIN)/pytest -m frameworks
+	RANKSIDE_FRAMEWORKS=$(abspath $(FRAMEWORKS)) $(BIN)/pytest $(PARALLEL) -m frameworks $(ONLY)
 
 $(FRAMEWORKS)/.ready: $(VENV)/.test tests/e2e/frameworks/setup.sh
 	PIP_FLAGS="$(PIP_FLAGS)" tests/e2e/frameworks/setup.sh $(FRAMEWORKS) $(BIN)/python

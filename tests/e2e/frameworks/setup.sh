@@ -26,21 +26,41 @@ install() {
 mkdir -p "$folder"
 
 # It and datasets without their dependencies: they pin fsspec and wandb, of which others lie beneath.
-environment torchtitan
-install torchtitan --no-deps torchtitan==0.3.0 spmd_types==0.2.3 torch_checkpointing==0.1.1 datasets==4.7.0
-install torchtitan torchdata==0.11.0 tokenizers==0.23.3 safetensors==0.8.0 tyro==1.0.17 einops==0.8.2 \
-    dill==0.4.0 multiprocess==0.70.18
+torchtitan() {
+    environment torchtitan
+    install torchtitan --no-deps torchtitan==0.3.0 spmd_types==0.2.3 torch_checkpointing==0.1.1 datasets==4.7.0
+    install torchtitan torchdata==0.11.0 tokenizers==0.23.3 safetensors==0.8.0 tyro==1.0.17 einops==0.8.2 \
+        dill==0.4.0 multiprocess==0.70.18
+}
 
 # Its wheel is for Python 3.12 because of one C++ helper, of the datasets on disk, which the test does not use.
-environment megatron
-"$python" -m pip install --quiet --disable-pip-version-check --no-deps --python-version 3.12 \
-    --only-binary=:all: --upgrade --target "$site" ${PIP_FLAGS:-} megatron-core==0.19.2
+megatron() {
+    environment megatron
+    "$python" -m pip install --quiet --disable-pip-version-check --no-deps --python-version 3.12 \
+        --only-binary=:all: --upgrade --target "$site" ${PIP_FLAGS:-} megatron-core==0.19.2
+}
 
-environment huggingface
-install huggingface transformers==5.24.0 accelerate==1.16.0
+huggingface() {
+    environment huggingface
+    install huggingface transformers==5.24.0 accelerate==1.16.0
+}
 
 # The same framework under two names
-environment lightning
-install lightning lightning==2.6.6 pytorch-lightning==2.6.6
+lightning() {
+    environment lightning
+    install lightning lightning==2.6.6 pytorch-lightning==2.6.6
+}
 
+# They share nothing but what is beneath, so they are made side by side.
+running=()
+for framework in torchtitan megatron huggingface lightning; do
+    (
+        set -e
+        "$framework"
+    ) &
+    running+=($!)
+done
+for each in "${running[@]}"; do
+    wait "$each"
+done
 date >"$folder/.ready"
