@@ -67,7 +67,11 @@ def candidates() -> list[Candidate]:
         Candidate("loguru, null sink, default format", "loguru null", "log", "log", 2),
         Candidate("loguru, four rotated files as Primus", "loguru four", "log", "log", 8),
         Candidate("stdlib FileHandler", "file handler", "log", "log", 2),
+        Candidate("stdlib QueueHandler and QueueListener", "queue handler", "log", "log", 2),
+        Candidate("structlog, JSON into a file", "structlog", "log", "log", 2),
         Candidate("torch SummaryWriter.add_scalar x4", "summary writer", "metrics", "metrics", 8),
+        Candidate("W&B run.log, offline", "wandb offline", "metrics", "metrics", 8),
+        Candidate("mlflow.log_metrics to a local server", "mlflow local", "metrics", "metrics", 80),
     ]
 
 

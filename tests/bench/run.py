@@ -21,6 +21,7 @@ import gpu_poll
 import machine
 import starts
 import tailing
+import training
 from figures import Section
 from rich.console import Console
 from table import show, show_facts
@@ -85,7 +86,18 @@ def _gpu(place: Workplace, quick: bool) -> Iterator[Section]:
     yield gpu_poll.measure(place, 3 if quick else 21)
 
 
-PARTS = {"caller": _caller, "agent": _agent, "import": _starts, "tail": _tail, "gpu": _gpu}
+def _training(place: Workplace, quick: bool) -> Iterator[Section]:
+    yield from training.measure(place, 2 if quick else 10, 40 if quick else 100)
+
+
+PARTS = {
+    "caller": _caller,
+    "training": _training,
+    "agent": _agent,
+    "import": _starts,
+    "tail": _tail,
+    "gpu": _gpu,
+}
 
 
 if __name__ == "__main__":

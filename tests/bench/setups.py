@@ -7,13 +7,17 @@ records found no room: a figure of records that were not kept would be no figure
 
 from __future__ import annotations
 
+import json
 import logging
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from local_mlflow import mlflow_server
 from samples import LOG_RECORD, MANY_SCALARS, METRICS_RECORD, SCALARS, STEP, TEXT
 
 Calls = dict[str, tuple[Callable[..., object], tuple[Any, ...]]]
@@ -91,6 +95,77 @@ def file_handler(folder: Path) -> Iterator[Calls]:
 
 
 @contextmanager
+def queue_handler(folder: Path) -> Iterator[Calls]:
+    """stdlib's own way out of the caller's thread: a queue, and a thread that writes the file."""
+    import queue
+    from logging.handlers import QueueHandler, QueueListener
+
+    file = logging.FileHandler(folder / "train.log")
+    file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s:%(lineno)d %(message)s"))
+    waiting: queue.Queue[logging.LogRecord] = queue.Queue()
+    listener = QueueListener(waiting, file)
+    listener.start()
+    root = logging.getLogger()
+    root.addHandler(QueueHandler(waiting))
+    root.setLevel(logging.INFO)
+    yield {"log": (logging.getLogger("megatron.train").info, (TEXT,))}
+    listener.stop()
+
+
+@contextmanager
+def structlog_json(folder: Path) -> Iterator[Calls]:
+    """structlog as its documentation sets it up for speed: JSON as bytes into a file."""
+    import structlog
+
+    with (folder / "train.log").open("wb", buffering=0) as file:
+        structlog.configure(
+            cache_logger_on_first_use=True,
+            wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+            processors=[
+                structlog.contextvars.merge_contextvars,
+                structlog.processors.add_log_level,
+                structlog.processors.format_exc_info,
+                structlog.processors.TimeStamper(fmt="iso", utc=True),
+                structlog.processors.JSONRenderer(serializer=lambda value, **_: json.dumps(value).encode()),
+            ],
+            logger_factory=structlog.BytesLoggerFactory(file=file),
+        )
+        yield {"log": (structlog.get_logger().info, (TEXT,))}
+
+
+@contextmanager
+def printing(folder: Path) -> Iterator[Calls]:
+    """print into a file, line by line, as a job's stdout is."""
+    with (folder / "stdout").open("w", buffering=1) as file:
+        yield {"print": (partial(print, file=file), (TEXT,))}
+
+
+@contextmanager
+def wandb_offline(folder: Path) -> Iterator[Calls]:
+    """W&B's run.log without a server: what it costs at its best."""
+    import wandb
+
+    settings = wandb.Settings(console="off", silent=True, x_disable_stats=True, x_disable_meta=True)
+    run = wandb.init(project="bench", dir=str(folder), mode="offline", settings=settings)
+    yield {"metrics": (run.log, (SCALARS,)), "many": (run.log, (MANY_SCALARS,))}
+    run.finish()
+
+
+@contextmanager
+def mlflow_local(folder: Path) -> Iterator[Calls]:
+    """mlflow.log_metrics to a server on this machine, on sqlite."""
+    import mlflow
+
+    with mlflow_server(folder) as address:
+        mlflow.set_tracking_uri(address)
+        with mlflow.start_run():
+            yield {
+                "metrics": (partial(mlflow.log_metrics, step=STEP), (SCALARS,)),
+                "many": (partial(mlflow.log_metrics, step=STEP), (MANY_SCALARS,)),
+            }
+
+
+@contextmanager
 def summary_writer(folder: Path) -> Iterator[Calls]:
     """torch's TensorBoard writer, one add_scalar for each of the four."""
     from torch.utils.tensorboard import SummaryWriter
@@ -141,6 +216,11 @@ SETUPS: dict[str, Callable[[Path], AbstractContextManager[Calls]]] = {
     "loguru null": loguru_null,
     "loguru four": loguru_four,
     "file handler": file_handler,
+    "queue handler": queue_handler,
+    "structlog": structlog_json,
+    "print": printing,
     "summary writer": summary_writer,
+    "wandb offline": wandb_offline,
+    "mlflow local": mlflow_local,
     OURS: rankside_calls,
 }
