@@ -1,4 +1,4 @@
-"""One training of the demo's model that is watched in one way, a block of steps at a time, when it is told to.
+"""One training of the demo's model, watched in one way: a block of steps at a time, when it is told to.
 
     python train_worker.py WAY FOLDER
 
@@ -13,7 +13,7 @@ import json
 import logging
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from time import perf_counter_ns
 
@@ -46,10 +46,8 @@ def in_process(folder: Path) -> Iterator[Watch]:
                 log(TEXT)
             for name, value in MANY_SCALARS.items():
                 writer.add_scalar(name, value, step)
-            try:
+            with suppress(mlflow.MlflowException):  # it hangs, and MLFLOW_HTTP_REQUEST_TIMEOUT has passed
                 mlflow.log_metrics(MANY_SCALARS, step=step)
-            except mlflow.MlflowException:
-                pass  # the tracker hangs, and MLFLOW_HTTP_REQUEST_TIMEOUT has passed
 
         yield watch
 

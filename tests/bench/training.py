@@ -92,8 +92,8 @@ def _section(ways: list[Way], rounds: int, steps: int) -> Section:
     notes = [
         f"the demo's model on one thread, {LINES} log lines and {len(MANY_SCALARS)} scalars a step, in turns:"
         f" {rounds} rounds of {steps} steps; in process fewer where the tracker is slow",
-        "in process: loguru with four rotated files, SummaryWriter, mlflow.log_metrics, one after the other in the"
-        f" step; its client waits {_TIMEOUT} s at most here (default 1206 s)",
+        "in process: loguru with four rotated files, SummaryWriter, mlflow.log_metrics, one after the other in"
+        f" the step; its client waits {_TIMEOUT} s at most here (default 1206 s)",
         "rankside: the same lines and scalars, TensorBoard and the same MLflow server behind the agent,"
         " agent and trackers on the same cores as the training",
         "slow: every answer 0.5 s late; hanging: none at all; x alone: of the medians of the same state",
