@@ -92,7 +92,7 @@ def _section(ways: list[Way], rounds: int, steps: int) -> Section:
     notes = [
         f"the demo's model on one thread, {LINES} log lines and {len(MANY_SCALARS)} scalars a step, in turns:"
         f" {rounds} rounds of {steps} steps; in process fewer where the tracker is slow",
-        "in process: loguru with four rotated files, SummaryWriter, mlflow.log_metrics, one after the other in"
+        "in process: loguru with four rotated files, SummaryWriter, mlflow.log_metrics, one after another in"
         f" the step; its client waits {_TIMEOUT} s at most here (default 1206 s)",
         "rankside: the same lines and scalars, TensorBoard and the same MLflow server behind the agent,"
         " agent and trackers on the same cores as the training",
