@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rankside_agent.lines import Form, Locations, Thresholds
 
@@ -147,3 +149,20 @@ def test_no_wanted_level_is_without_a_file_and_no_unwanted_one_is_in_any(lowest:
     chosen = Thresholds(lowest)
     for number in range(70):
         assert bool(chosen(number)) == (number >= lowest)
+
+
+ANY_TEXT = st.text(max_size=60)
+INFO = {"label": "7", "world_size": 8, "rank": 7, "pid": 1, "parent": None, "user": "u", "team": "t"}
+INFO |= {"module": "pretrain", "role": "worker", "node_ip": "10.0.0.7"}
+
+
+@given(st.floats(), ANY_TEXT, ANY_TEXT, st.integers(), ANY_TEXT)
+def test_whatever_a_record_holds_its_text_is_there_whole_and_only_its_own_breaks_make_lines(
+    at: float, level: str, file: str, line: int, text: str
+):
+    level_line, node_lines = Form(INFO, Locations())(at, level, file, line, text)
+
+    assert level_line.endswith(f"] : {text}\n")
+    assert level_line.count("\n") == text.count("\n") + 1
+    assert node_lines.count("\n") == text.count("\n") + 1
+    assert all(each.startswith("[") and "[rank-7/8]" in each for each in node_lines[:-1].split("\n"))
