@@ -11,6 +11,7 @@ import shutil
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from syslog import Syslog
 
 from figures import Section, Value, median, spread
 from samples import TEXT, sizes, yardstick
@@ -157,7 +158,11 @@ class Stand:
 
 def measure(place: Workplace, records: int, rounds: int) -> Section:
     """All scenes are set up, then their rounds take turns."""
-    stands = [Stand(scene, place, str(number), records) for number, scene in enumerate(SCENES)]
+    stands: list[Stand | Syslog] = [
+        Stand(scene, place, str(number), records) for number, scene in enumerate(SCENES)
+    ]
+    if not Syslog.missing():
+        stands.append(Syslog(place, records, Round))
     for _ in range(rounds):
         for stand in stands:
             stand.flood()
@@ -167,7 +172,7 @@ def measure(place: Workplace, records: int, rounds: int) -> Section:
     return _section(stands, records)
 
 
-def _section(stands: list[Stand], records: int) -> Section:
+def _section(stands: list[Stand | Syslog], records: int) -> Section:
     notes = [
         f"{records:,} records a round, {sizes()}; from the first call to a checkpoint that holds all of them,"
         " which are then counted in the files",
@@ -177,6 +182,8 @@ def _section(stands: list[Stand], records: int) -> Section:
         "a core: records for each second of CPU that the agent itself used; x packb: that CPU for a record,"
         " against one packb of the same record, measured before and after each round",
         "receiver: socket, checks, journal; writer: journal into files; CPU seconds for a million records",
+        "rsyslog: tcp into the same three files, without acknowledgement, journal or checkpoint"
+        + (": left out, not installed" if Syslog.missing() else ""),
     ]
     columns = (
         "scene",
@@ -195,7 +202,7 @@ def _section(stands: list[Stand], records: int) -> Section:
     return section
 
 
-def _row(stand: Stand) -> dict[str, Value]:
+def _row(stand: Stand | Syslog) -> dict[str, Value]:
     rounds = stand.rounds
     rates = [each.rate() for each in rounds]
     memory = [rounds[0].before.rss, *(each.after.rss for each in rounds)]
