@@ -27,6 +27,7 @@ from rankside_agent import files, status
 from rankside_agent.config import Settings
 from rankside_agent.gauges import Gauges
 from rankside_agent.gpu.poller import Poller
+from rankside_agent.left_outputs import LeftOutputs
 from rankside_agent.memory import keep_freed_memory
 from rankside_agent.ownership import Endpoint, Lock
 from rankside_agent.receiver import Receiver
@@ -75,6 +76,7 @@ class Agent:
             self.agent_id,
             settings.lost_after_seconds,
             self.report,
+            LeftOutputs(self.target, self.report),
         )
         self.receiver.adopted = self._recovery.watch
         self.registry.before_opening = self._recovery.sweep

@@ -27,6 +27,7 @@ from rankside_agent import files
 
 _LATE = 10.0  # seconds in which ranks of a start that has no certain name may still join it
 _TRIES = 20
+_LOOK_BACK = 20  # attempts in which a rank that comes late may still find its own start
 
 
 @dataclass(frozen=True)
@@ -120,10 +121,11 @@ def claim(exp_root: Path, hello: Hello, alive: bool, known: int) -> int:
     snapshot.mkdir(parents=True, exist_ok=True)
     label = safe_name(f"{hello.role}-{hello.label}")
     for _ in range(_TRIES):
-        newest = max(_numbers(snapshot), default=0)
-        if newest and _joined(snapshot / f"attempt-{newest}", hello, label, alive):
-            return newest
-        _begin(snapshot, max(newest, known) + 1, hello)
+        numbers = sorted(_numbers(snapshot), reverse=True)
+        mine = _of_this_start(snapshot, numbers, hello)
+        if mine and _joined(snapshot / f"attempt-{mine}", hello, label, alive):
+            return mine
+        _begin(snapshot, max([*numbers[:1], known]) + 1, hello)
     raise OSError(f"no attempt could be claimed in {_TRIES} tries")
 
 
@@ -145,10 +147,24 @@ def _numbers(snapshot: Path) -> list[int]:
     return [int(m[1]) for name in os.listdir(snapshot) if (m := re.fullmatch(r"attempt-(\d{1,9})", name))]
 
 
+def _of_this_start(snapshot: Path, numbers: list[int], hello: Hello) -> int:
+    """The newest attempt, if it is of the same start; 0 for none.
+
+    Where a start's name is certain an older one, too: what a dead rank left may be found after others began.
+    """
+    for number in numbers[: _LOOK_BACK if hello.shared_job else 1]:
+        facts = files.read_json(snapshot / f"attempt-{number}" / "attempt.json")
+        if isinstance(facts, dict) and facts.get("job") == hello.job:
+            return number
+    return 0
+
+
 def _joined(folder: Path, hello: Hello, label: str, alive: bool) -> bool:
     facts = files.read_json(folder / "attempt.json")
     if not isinstance(facts, dict) or facts.get("job") != hello.job:
         return False
+    if hello.parent:
+        return True  # a forked child, known before its parent is, which will take the place
     fresh = time.time() - float(facts.get("started", 0)) < _LATE
     if not (hello.shared_job or alive or fresh):
         return False

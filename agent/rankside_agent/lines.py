@@ -6,6 +6,7 @@ Separate from the files because this is the layout people's scripts parse; nothi
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 LEVEL_FILES = (("debug", 10), ("info", 20), ("warning", 30), ("error", 40))
@@ -13,6 +14,7 @@ _LOCATION_WIDTH = 23  # where Primus begins; it grows with the longest location 
 _LEVEL_WIDTH = 11  # "[CRITICAL]" and a space
 _REMEMBERED = 1000  # heads, or levels, kept ready
 _LONGEST = 200  # characters of a location, level or module name: they stand in every line
+_LONGEST_EXTRAS = 2000  # characters
 _LATEST = 253402300799.0  # 9999-12-31, the last day strftime can print
 _THREE = [f"{number:03d}" for number in range(1000)]  # formatting numbers was a tenth of the writer's time
 
@@ -20,14 +22,18 @@ _THREE = [f"{number:03d}" for number in range(1000)]  # formatting numbers was a
 class Locations:
     """The location field of one channel: it widens with the longest seen, as in Primus."""
 
-    def __init__(self) -> None:
-        self._width = _LOCATION_WIDTH
+    def __init__(self, width: int = _LOCATION_WIDTH) -> None:
+        self.width = width
+        self.widened: list[Callable[[], None]] = []  # whoever keeps locations of the old width
 
     def __call__(self, file: str, line: int) -> str:
         """`[-----------train.py:215] : `."""
         text = _one_line(f"{file}.py:{line}")[-_LONGEST:]
-        self._width = max(self._width, len(text))
-        return f"[{text.rjust(self._width, '-')}] : "
+        if len(text) > self.width:
+            self.width = len(text)
+            for forget in self.widened:
+                forget()
+        return f"[{text.rjust(self.width, '-')}] : "
 
 
 class Heads(NamedTuple):
@@ -45,10 +51,12 @@ class Form:
     def __init__(self, info: dict[str, Any], location: Locations) -> None:
         self._location = location
         self._heads: dict[tuple[int, str, str, int], Heads] = {}
+        location.widened.append(self._heads.clear)
         self._when = (-1, "-------- --:--:--")  # the second last made, and its text
         rank = f"rank-{info['label']}/{info['world_size'] if info['rank'] is not None else '?'}"
         self._rank = _one_line(f"[{rank}]")
-        self._tag = f"[pid {info['pid']}] " if info["parent"] else ""
+        # captured output is the rank's own, whoever records it
+        self._tag = f"[pid {info['pid']}] " if info["parent"] and not info.get("outputs") else ""
         who = f"[{info['user']}/{info['team']}][{info['module'][:_LONGEST]: <11}]"
         if info["role"] == "master":
             self._before = f"(PrimusMaster  pid={info['pid']}, ip={_one_line(info['node_ip'])}) "
@@ -71,6 +79,11 @@ class Form:
         further = [f"{start}{other}{more}\n" for more in others]
         return f"{before}{text}\n", "".join([f"{start}{behind}{first}\n", *further])
 
+    def pass_over(self, file: str, line: int) -> None:
+        """A record that no file takes; in Primus the field has its width from these, too."""
+        if len(file) > self._location.width - 14:  # ".py:" and ten digits
+            self._location(file, line)
+
     def _new_heads(self, second: int, level: str, file: str, line: int) -> Heads:
         if len(self._heads) >= _REMEMBERED:
             self._heads.clear()
@@ -89,6 +102,14 @@ class Form:
         if second != self._when[0]:
             self._when = (second, time.strftime("%Y%m%d %H:%M:%S", time.localtime(second)))
         return self._when[1]
+
+
+def with_extras(node_line: str, extras: dict[str, Any]) -> str:
+    """The node log's line with what was bound to the record: `text {step=3, run=a}`. Primus' form has no
+    place for it, so the level files go without."""
+    told = ", ".join(f"{name}={value}" for name, value in extras.items())
+    first, end, others = node_line.partition("\n")
+    return f"{first} {{{_one_line(told)[:_LONGEST_EXTRAS]}}}{end}{others}"
 
 
 def _one_line(text: str) -> str:

@@ -20,7 +20,7 @@ from rankside.identity import safe_name
 from rankside.wire import Kind, unpack_plain
 from rankside_agent import files
 from rankside_agent.journal import Entry, EntryType, Position, Reader, State
-from rankside_agent.lines import Form, Locations, Thresholds
+from rankside_agent.lines import Form, Locations, Thresholds, with_extras
 from rankside_agent.logfile import LogFile, Mark, Rename, Rotation
 
 _STEP_LEAST, _STEP_MOST = 128 << 10, 1 << 20  # bytes of journal in one step
@@ -108,6 +108,9 @@ class LogFiles:
         self._files: dict[Path, LogFile] = {}
         self._channels: dict[tuple[int, str, str], Channel] = {}
         self._locations: dict[tuple[int, str], Locations] = {}
+        self._before: list[tuple[int, str, int]] | None = (
+            None  # widths of locations, before the step we are in
+        )
         self._fresh = False  # a new inode that no checkpoint holds yet
         self._saved_at = 0.0
         self._dirty = False
@@ -141,7 +144,13 @@ class LogFiles:
             for lane in self._lanes
         ]
         moves = [[str(move.source), str(move.target), move.inode] for move in renames]
-        value = {"lanes": lanes, "renames": moves, "lost": self.lost, "records": self.records}
+        value = {
+            "lanes": lanes,
+            "renames": moves,
+            "lost": self.lost,
+            "records": self.records,
+            "widths": self._before if self._before is not None else self._widths(),
+        }
         files.replace_json(self._checkpoint, value)
         self.durable = min(lane.position for lane in self._lanes)
         self._dirty = self._fresh = False
@@ -195,12 +204,15 @@ class LogFiles:
         if not entries:
             self._dirty = self._dirty or lane.position != before  # into the next segment
             return False
+        self._before = self._widths()
         try:
             pages = self._pages(entries, self._wanted_by(lane))
             failed = self._write(lane, pages, before)
         except BaseException:  # the checkpoint could not be written: nothing was appended yet
             lane.reader.go_back(before)
             raise
+        finally:
+            self._before = None
         if lane.reader.lost:
             self._report(f"the journal is damaged: {lane.reader.lost} records never reached the log files")
             self.lost, lane.reader.lost = self.lost + lane.reader.lost, 0
@@ -338,6 +350,8 @@ class LogFiles:
     def _restore(self) -> list[Lane]:
         found = files.read_json(self._checkpoint) or {}
         self.lost = int(found.get("lost", 0))
+        for number, name, width in found.get("widths", []):
+            self._locations[number, name] = Locations(width)
         for source, target, inode in found.get("renames", []):
             try:
                 Rename(Path(source), Path(target), inode).perform()
@@ -371,6 +385,10 @@ class LogFiles:
             if write is not None and entry.info:
                 write(self, pages, self._channel(entry), entry)
         return pages
+
+    def _widths(self) -> list[tuple[int, str, int]]:
+        """How wide each channel's locations are: what is written again after a crash reads the same."""
+        return [(*who, location.width) for who, location in self._locations.items()]
 
     def _channel(self, entry: Entry) -> Channel:
         # the name too: a number is used again after a restart, and lanes may be on both sides of that
@@ -416,15 +434,16 @@ class LogFiles:
 
     @staticmethod
     def _line(outlets: Outlets, channel: Channel, fields: Any) -> None:
-        at, number, level, file, line, text = fields
+        at, number, level, file, line, text, *extras = fields
         levels, node = outlets[number]
         if not levels and node is None:
+            channel.form.pass_over(file, line)
             return
         level_line, node_line = channel.form(at, level, file, line, text)
         for lines in levels:
             lines.append(level_line)
         if node is not None:
-            node.append(node_line)
+            node.append(with_extras(node_line, extras[0]) if extras else node_line)
 
 
 class Channel:

@@ -17,7 +17,9 @@ from loguru import logger
 from rankside import wire
 from rankside.identity import Hello
 from rankside.leftover import Leftover
+from rankside.output_folder import ENDING, OutputFolder
 from rankside_agent import files
+from rankside_agent.left_outputs import LeftOutputs
 from rankside_agent.progress import Channel
 from rankside_agent.registry import Registry
 from rankside_agent.runs import Run
@@ -39,8 +41,10 @@ class Recovery:
         agent_id: str,
         lost_after: float,
         report: Callable[[str], None],
+        outputs: LeftOutputs | None = None,
     ) -> None:
         self._registry = registry
+        self._outputs = outputs or LeftOutputs("", report)
         self._remembered = remembered  # a file: roots that ranks told of, for the next agent
         told = files.read_json(remembered)
         self._roots = {*map(str, roots), *map(str, told if isinstance(told, list) else [])}
@@ -108,13 +112,14 @@ class Recovery:
                 folders = [path for path in Path(root).iterdir() if _is_ours(path)]
             except OSError:
                 continue
-            for folder in sorted(folders, key=_order):
+            for folder in _in_order(folders):
                 if folder.name not in self._underway:
                     self._try(folder)
 
     def _try(self, folder: Path) -> None:
         try:
-            self._adopt(folder)
+            if not self._outputs.look(folder, self._scanned):
+                self._adopt(folder)
         except FileNotFoundError:
             pass  # its rank has just removed it, or is about to make it
         except Exception as error:  # noqa: BLE001  as in _look
@@ -172,6 +177,7 @@ class Recovery:
                 page.announce()
                 channel.progress.announced_drops += sum(dropped.values())
             run.end(channel, "vanished")
+            _note_taken(channel)
             _discard(folder)
             who = f"rank {channel.hello.label}, pid {channel.hello.pid}"
             logger.info(f"run {run.folder.name}: {who} is gone; what it left is brought in")
@@ -206,6 +212,14 @@ def _accept(run: Run, channel: Channel, held: list[bytes]) -> None:
         run.accept(channel, b"".join(held))
 
 
+def _note_taken(channel: Channel) -> None:
+    """Of captured output, for the helper that goes on: which records of the one before are here."""
+    folder = Path(channel.hello.outputs)
+    if folder.name.endswith(ENDING) and _is_ours(folder):
+        with suppress(OSError):
+            OutputFolder(folder).note_taken(channel.hello.channel, channel.last)
+
+
 def _is_ours(folder: Path) -> bool:
     """A folder, no link, of our own user, that nobody else writes to: else its hello is anybody's."""
     try:
@@ -231,12 +245,22 @@ def _last_first(hello: Hello) -> int:
     return -(hello.rank if hello.rank is not None else 0)
 
 
-def _order(folder: Path) -> tuple[int, str]:
-    """The same of a folder, before it is opened; by name where it says nothing."""
+def _in_order(folders: list[Path]) -> list[Path]:
+    """An earlier start first, or they change places as attempts; in each of them the last rank."""
+    found = [(*_job_of(folder), folder) for folder in folders]
+    begun: dict[str, int] = {}
+    for job, at, *_ in found:
+        begun[job] = min(at, begun.get(job, at))
+    return [folder for *_, folder in sorted(found, key=lambda each: (begun[each[0]], each[0], *each[2:]))]
+
+
+def _job_of(folder: Path) -> tuple[str, int, int]:
+    """The start that a spool is of, when it was made, and its rank's place; nothing where it does not say."""
     try:
-        return _last_first(_hello_in(folder)), folder.name
+        hello = _hello_in(folder)
+        return hello.job, (folder / "channel").stat().st_mtime_ns, _last_first(hello)
     except (OSError, ValueError):
-        return 0, folder.name
+        return "", 0, 0
 
 
 def _discard(folder: Path) -> None:

@@ -97,7 +97,7 @@ class Registry:
         self.before_opening(run)
         opening = Opening(hello, first, lambda channel: then(run, channel))
         self._opening[hello.channel] = opening
-        if hello.parent:
+        if hello.parent in run.channels:
             opening.claim = Claim(0)  # a forked child: its parent's attempt
             self.settle()
             return

@@ -51,7 +51,7 @@ def _run(run: Run) -> dict[str, Any]:
         "world_size": run.facts["world_size"],
         "attempt": latest,
         "status": attempts[-1]["status"] if attempts else "starting",
-        "ranks": [_rank(channel) for channel in channels if channel.attempt == latest],
+        "ranks": [_rank(c) for c in channels if c.attempt == latest and not c.hello.outputs],
         "readers": [_log_files(run), *(_sink(run, name) for name in _sinks(run))],
     }
 

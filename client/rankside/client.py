@@ -18,11 +18,12 @@ from types import TracebackType
 from typing import Any
 
 from rankside import endpoint, record, wire
+from rankside.captures import Captures
 from rankside.console import Console, level_of
 from rankside.device import Device
 from rankside.identity import Hello, is_last
 from rankside.parameters import LEVELS
-from rankside.settings import DEFAULT_FLUSH, checked_levels, file_level
+from rankside.settings import DEFAULT_FLUSH, file_level, with_levels
 from rankside.spool import Spool
 from rankside.transport import Transport, warn
 from rankside.wire import Kind
@@ -53,9 +54,10 @@ class Monitor:
         self._closed = False
         self._status: str | None = None
         self._refused: set[str] = set()
-        self._undo: list[Callable[[], None]] = []
+        self._captures = Captures(self)
         self._device = Device(_shows_memory(hello))
         self._console: Console | None = None
+        self._on_module: Callable[[bytes], None] | None = None  # captured output changes its folder, too
         self._spool: Spool | None = None
         self._transport: Transport | None = None
         self._opening = False
@@ -141,22 +143,26 @@ class Monitor:
         except Exception as error:  # noqa: BLE001  a __str__ may raise anything
             self._refuse("log", error)
 
-    def capture_logging(self, level: str | int | None = None, console: bool = False) -> None:
+    def capture_logging(
+        self,
+        level: str | int | None = None,
+        console: bool = False,
+        print: bool = False,
+        fds: bool = False,
+    ) -> None:
         """Take what stdlib logging and loguru log from here on, and exceptions that nobody catches.
 
         `level` is the lowest taken, default INFO for the standard library (whose root logger is opened that
         far), everything for loguru. What these loggers print elsewhere stays as it is; with `console` they
         no longer print on stderr and stdout themselves, and every record is shown there as Primus does,
-        from `stderr_sink_level` on.
+        from `stderr_sink_level` on. `print` takes what is printed, too, and `fds` all that reaches the
+        descriptors 1 and 2: of C++ code, of child processes, of an interpreter that dies. With `fds`, `print`
+        adds nothing. A further call adds to the first, and may name another level.
         """
-        from rankside import logs
-
         try:
             with self._lock:
-                if not self._undo and not self._closed:
-                    self._undo = logs.capture(self, level)
-                    if console:
-                        self._undo.append(self._show_all())
+                if not self._closed:
+                    self._captures.want(level, console, "fds" if fds else "print" if print else None)
         except ValueError:
             raise  # an unknown level, at start-up: the one thing worth stopping for
         except Exception as error:  # noqa: BLE001
@@ -169,8 +175,10 @@ class Monitor:
         """
         try:
             module = record.cut(str(name), record.MAX_NAME)
-            config = {**self._hello.config, **checked_levels(levels)}
+            config = with_levels(self._hello.config, levels)
             self._hello = replace(self._hello, module=module, config=config)
+            if self._on_module is not None:
+                self._on_module(self._pack((time.time(), module, file_level(config))))
             self._put(Kind.MODULE, module, file_level(config))
             if self._console is not None:
                 self._console.level = level_of(config, os.environ, sys.argv)
@@ -186,9 +194,7 @@ class Monitor:
             if status is not None and not known:
                 self._refuse("close", ValueError(f"no such status; choices: {', '.join(STATUSES)}"))
             said = status if known else self._status or "finished"
-            for undo in self._undo:
-                _quietly(undo)
-            self._undo = []
+            self._captures.end()
             self._closed = True
         self._leave(self._pack((time.time(), said)))
         _LIVING.discard(self)
@@ -249,13 +255,27 @@ class Monitor:
 
     # -- inside --------------------------------------------------------------------------------------
 
-    def _log(self, level_no: int, level: str, file: str, line: int, text: str, at: float = 0.0) -> None:
-        """A finished log line; used by the captures too."""
+    def _log(
+        self,
+        level_no: int,
+        level: str,
+        file: str,
+        line: int,
+        text: str,
+        at: float = 0.0,
+        extras: dict[str, Any] | None = None,
+    ) -> None:
+        """A finished log line, and plain values beside it; used by the captures too."""
         if self._console is not None:
             self._console.write(at or time.time(), level_no, level, file, line, text)
         if len(text) > _SURELY_FITS:
             text = record.cut(text)
-        body = self._pack((at or time.time(), level_no, level, file, line, text))
+        if extras is None:
+            body = self._pack((at or time.time(), level_no, level, file, line, text))
+        else:
+            body = self._pack((at or time.time(), level_no, level, file, line, text, extras))
+            if len(body) > _MAX_BODY:
+                body = self._pack((at or time.time(), level_no, level, file, line, record.cut(text)))
         spool, transport = self._spool, self._transport
         if spool is None or transport is None:
             self._append(Kind.LOG, body, level_no >= 30)
@@ -463,6 +483,8 @@ def _quietly(call: Callable[[], Any]) -> Any:
 
 
 def _close_all() -> None:
+    global leaving  # noqa: PLW0603
+    leaving = True
     for monitor in list(_LIVING):
         monitor.close()
 
@@ -472,6 +494,7 @@ def _fork_all() -> None:
         monitor._after_fork()
 
 
+leaving = False  # the interpreter is at its exit: what is printed from here on is captured all the same
 _LIVING: set[Monitor] = set()  # strong: one that nobody holds any more says goodbye at exit, too
 _INHERITED: list[Any] = []
 atexit.register(_close_all)

@@ -57,6 +57,8 @@ class Console:
         """One record: `[20260102 03:04:05][rank-7/8][INFO]     [-----------train.py:215] : text`."""
         stream = self._stream
         if number < self.level or stream is None:
+            if len(file) > self._width - 14:  # ".py:" and ten digits; what is not shown widens the field, too
+                self._width = max(self._width, len(f"{file}.py:{line}"))
             return
         try:
             stream.write(self.line(at, number, name, file, line, text))

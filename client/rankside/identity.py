@@ -102,6 +102,7 @@ class Hello:
     gpus: dict[str, Any] = field(default_factory=dict)  # device.visible: its masks, and what it sees
     launch: dict[str, Any] = field(default_factory=dict, repr=False)  # how it was started; nothing secret
     environ: dict[str, str] = field(default_factory=dict, repr=False)  # trackers' variables, with secrets
+    outputs: str = ""  # of `parent`'s descriptors: the folder of captured output that this channel records
 
     def packed(self) -> dict[str, Any]:
         """As a plain dict."""
@@ -132,11 +133,11 @@ class Hello:
 
 
 # Left out by clients of older versions, whose spools may still lie there
-_HELLO_OPTIONAL = ("config", "version", "gpus", "launch", "environ")
+_HELLO_OPTIONAL = ("config", "version", "gpus", "launch", "environ", "outputs")
 _OPTIONAL_INT = (int, type(None))
 _HELLO_TYPES: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("channel", "exp_root", "exp_name", "user", "team", "module", "role", "label"), (str,)),
-    **dict.fromkeys(("host", "node_ip", "job", "spool", "version"), (str,)),
+    **dict.fromkeys(("host", "node_ip", "job", "spool", "version", "outputs"), (str,)),
     **dict.fromkeys(("rank", "local_rank"), _OPTIONAL_INT),
     **dict.fromkeys(("world_size", "pid"), (int,)),
     "parent": (str, type(None)),

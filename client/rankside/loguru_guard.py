@@ -9,28 +9,48 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from rankside.logs import raw_message, shown
 from rankside.parameters import LEVELS
+from rankside.twins import NOW
 
 _EXPECTED = ["self", "level", "from_decorator", "options", "message", "args", "kwargs"]
 _DEPTH, _RECORD, _LAZY, _COLORS = 1, 2, 3, 4  # places in loguru's options
 
 
-def install() -> Callable[[], None]:
-    """Wrap loguru's one logging method; returns what takes the wrapper off."""
+class Kept(Protocol):
+    """A sink that is to outlive `logger.remove()`."""
+
+    number: int
+
+    def put_back(self, core: Any) -> None:
+        """It is not among the sinks of `core`, loguru's inside."""
+
+
+def install(*kept: Kept) -> Callable[[], None]:
+    """Wrap loguru's one logging method; returns what takes the wrapper off.
+
+    Of sinks that are `kept` it sees before each call whether they are there.
+    """
     from loguru import logger
 
     owner: Any = type(logger)
     original: Any = getattr(owner, "_log", None)
-    if hasattr(original, "monitors"):  # our wrapper: one does for all
-        original.monitors += 1
-        return lambda: _release(owner, original)
+    if hasattr(original, "users"):  # our wrapper: one does for all
+        original.users += 1
+        original.sinks.extend(kept)
+        return lambda: _release(owner, original, kept)
     if original is None or list(inspect.signature(original).parameters) != _EXPECTED:
         return lambda: None
+    sinks = list(kept)
 
     def guarded(self: Any, level: Any, from_decorator: bool, options: Any, *rest: Any) -> None:
+        core = self._core
+        for sink in sinks:
+            if sink.number not in core.handlers:
+                sink.put_back(core)
+        NOW.in_loguru = True
         message, args, kwargs = rest
         changed = list(options)
         changed[_DEPTH] += 1  # one frame deeper than loguru expects: this one
@@ -40,19 +60,21 @@ def install() -> Callable[[], None]:
             message = Careful(message)
         if options[_COLORS] and not _has_known_tags(message, args, kwargs, options):
             changed[_COLORS] = False
-        if isinstance(level, str) and level not in self._core.levels_lookup:
+        if isinstance(level, str) and level not in core.levels_lookup:
             level = _number(level)
         original(self, level, from_decorator, tuple(changed), message, args, kwargs)
 
     wrapper: Any = guarded
-    wrapper.monitors, wrapper.original = 1, original
+    wrapper.users, wrapper.sinks, wrapper.original = 1, sinks, original
     owner._log = wrapper
-    return lambda: _release(owner, wrapper)
+    return lambda: _release(owner, wrapper, kept)
 
 
-def _release(owner: Any, wrapper: Any) -> None:
-    wrapper.monitors -= 1
-    if not wrapper.monitors and owner._log is wrapper:
+def _release(owner: Any, wrapper: Any, kept: tuple[Kept, ...]) -> None:
+    wrapper.users -= 1
+    for sink in kept:
+        wrapper.sinks.remove(sink)
+    if not wrapper.users and owner._log is wrapper:
         owner._log = wrapper.original
 
 

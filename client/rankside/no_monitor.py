@@ -75,13 +75,24 @@ class NoMonitor(Monitor):
     def log(self, message: object, level: str = "INFO", **fields: Any) -> None:
         """Nothing."""
 
-    def capture_logging(self, level: str | int | None = None, console: bool = False) -> None:
+    def capture_logging(
+        self, level: str | int | None = None, console: bool = False, print: bool = False, fds: bool = False
+    ) -> None:
         """Nothing."""
 
     def set_module(self, name: str, **levels: str) -> None:
         """Nothing."""
 
-    def _log(self, level_no: int, level: str, file: str, line: int, text: str, at: float = 0.0) -> None:
+    def _log(
+        self,
+        level_no: int,
+        level: str,
+        file: str,
+        line: int,
+        text: str,
+        at: float = 0.0,
+        extras: dict[str, Any] | None = None,
+    ) -> None:
         """Nothing."""
 
     def close(self, status: str | None = None) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from types import FrameType
+from types import FrameType, SimpleNamespace
 from typing import Any
 
 import rankside
@@ -28,7 +28,9 @@ __all__ = [
     "warning_rank_0",
     "warning_rank_all",
 ]
-_KEY_WIDTH = 20  # of a name in log_kv_rank_0, as in Primus
+KEY_WIDTH = 20  # of a name in log_kv_rank_0, as in Primus
+_RULE = "-" * 80  # above and below a block, as in Primus
+_DEPTH = 20  # of groups in groups; one that holds itself must not end a training
 _MOST_SAID = 10_000  # texts of log_once that are remembered
 _said: set[str] = set()
 
@@ -98,9 +100,10 @@ def log_kv_rank_0(key: object, value: object) -> None:
 
 
 def log_dict_aligned(title: str, data: Any, indent: str = "  ", rank_filter: str = "rank_0") -> None:
-    """Names and values in columns, sorted, below `title: (n parameters)`; a mapping or a namespace.
+    """Names, values and their types in columns, sorted, below `title: (n parameters)`, between two rules.
 
-    `rank_filter` is rank_0, rank_last or rank_all; another one counts as rank_0.
+    `data` is a mapping or a namespace; groups in it are flattened to `group.name`. `rank_filter` is rank_0,
+    rank_last or rank_all; another one counts as rank_0.
     """
     if not FILTERS.get(rank_filter, FILTERS["rank_0"])(rankside.current()):
         return
@@ -110,12 +113,23 @@ def log_dict_aligned(title: str, data: Any, indent: str = "  ", rank_filter: str
 
 def aligned(title: str, data: Any, indent: str = "  ") -> list[str]:
     """The lines of `log_dict_aligned`."""
-    values = data if isinstance(data, Mapping) else vars(data) if hasattr(data, "__dict__") else {}
-    if not values:
-        return [f"{title}: (empty)"]
-    named = sorted(((shown(key), value) for key, value in values.items()), key=lambda pair: pair[0])
+    named = sorted(_flat(data).items())
+    if not named:
+        return [_RULE, f"{title}: (empty)", _RULE]
     width = max(len(name) for name, _ in named)
-    return [f"{title}: ({len(named)} parameters)", *(f"{indent}{n:<{width}} : {shown(v)}" for n, v in named)]
+    rows = [f"{indent}{name:<{width}} : {shown(value)} ({type(value).__name__})" for name, value in named]
+    return [_RULE, f"{title}: ({len(named)} parameters)", *rows, _RULE]
+
+
+def _flat(data: Any, prefix: str = "", depth: int = _DEPTH) -> dict[str, Any]:
+    """By dotted names. Groups are dicts and SimpleNamespaces, as in Primus; empty ones vanish."""
+    values = data if isinstance(data, Mapping) else vars(data) if hasattr(data, "__dict__") else {}
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        name = f"{prefix}.{shown(key)}" if prefix else shown(key)
+        group = depth and isinstance(value, dict | SimpleNamespace)
+        found.update(_flat(value, name, depth - 1) if group else {name: value})
+    return found
 
 
 FILTERS: dict[str, Callable[[Any], bool]] = {
@@ -133,7 +147,7 @@ def _log(level: str, message: object, frame: FrameType) -> None:
 
 def key_value(key: object, value: object = "") -> str:
     """The text of `log_kv_rank_0`."""
-    return f"{shown(key)}:".ljust(_KEY_WIDTH) + shown(value)
+    return f"{shown(key)}:".ljust(KEY_WIDTH) + shown(value)
 
 
 def shown(value: object) -> str:

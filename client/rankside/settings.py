@@ -16,6 +16,7 @@ from rankside.parameters import LEVELS, PARAMETERS
 
 LEVEL_NAMES = ("sink_level", "file_sink_level", "stderr_sink_level")
 _LONGEST = 200  # characters of a value or name in an error
+_LONGEST_ROOT = 3500  # bytes of a path, of the 4096 that the kernel takes: files of the run lie below
 _MOST_GUESSED = 1000  # unknown names that are compared with ours; Megatron has 600
 _MOST_HINTS = 10
 _ALIKE = 0.82  # Megatron's eval_interval is as like log_interval as 0.8
@@ -81,6 +82,19 @@ def _found(config: Any, module_name: str, environ: Mapping[str, str]) -> Source:
     except OSError as error:  # a process may have no file descriptors left
         raise ConfigError(f"init(): config: cannot be read: {error.strerror}") from None
     return config_source.find(config, module_name, environ)
+
+
+def with_levels(config: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters in another module, as Primus takes its levels: what is not given stays as it was.
+
+    A `sink_level` of the module before is what the other two were; it does not hold against one of them now.
+    Raises ConfigError for a bad level, and for anything that is no level.
+    """
+    levels = checked_levels(given)
+    both = config.get("sink_level")
+    if both and any(levels.values()) and "sink_level" not in levels:
+        config = {**config, "sink_level": None, "file_sink_level": both, "stderr_sink_level": both}
+    return {**config, **levels}
 
 
 def checked_levels(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -195,7 +209,8 @@ def find_place(
 ) -> Place:
     """`exp_root`, or {workspace}/{work_group}/{user_name}/{exp_name} as Primus builds it; absolute.
 
-    What is not given is what the configuration file has `told`, else the environment.
+    What is not given is what the configuration file has `told`, else the environment. Raises ConfigError for
+    a name without a folder in it ("/"), and where none could lie so deep.
     """
     told = told or {}
     exp_name = exp_name or told.get("exp_name")
@@ -208,8 +223,20 @@ def find_place(
         return Place(root, str(exp_name or os.path.basename(root) or "experiment"), team, user)
     name = str(exp_name or environ.get("PRIMUS_EXP_NAME") or "experiment")
     space = os.fspath(workspace) if workspace is not None else environ.get("PRIMUS_WORKSPACE") or "./output"
-    parts = [safe_name(part) for text in (team, user, name) for part in text.split("/") if part]
-    return Place(os.path.abspath(os.path.join(space, *parts)), name, team, user)
+    named = {"work_group": team, "user_name": user, "exp_name": name}
+    parts = [folder for what, text in named.items() for folder in _folders(what, text)]
+    root = os.path.abspath(os.path.join(space, *parts))
+    if len(root.encode(errors="replace")) > _LONGEST_ROOT:
+        raise ConfigError(f"init(): exp_name: {shown(name)} makes a path that no file below it could have")
+    return Place(root, name, team, user)
+
+
+def _folders(what: str, name: str) -> list[str]:
+    """The folders that a name stands for: at least one, so that no run lies where the runs of a user do."""
+    found = [safe_name(part) for part in name.split("/") if part]
+    if not found:
+        raise ConfigError(f"init(): {what}: {name!r} names no folder")
+    return found
 
 
 def check_limits(spool_bytes: Any, flush_seconds: Any, endpoint: Any) -> None:

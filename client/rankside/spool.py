@@ -9,6 +9,7 @@ Separate from the transport because a record is safe once it is here, whether an
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import sys
@@ -62,6 +63,7 @@ class Spool:
         self._no_room_until = 0.0
         self._dropped = [0] * 16
         self._announced = [0] * 16
+        self._acked = 0
         self._tight = False  # the last eighth has begun
         self._ended = False  # the goodbye is written
         self._room = self._size  # of the segment, for records that need no second look; 0 when tight or ended
@@ -247,6 +249,7 @@ class Spool:
 
     def free(self, acked: int) -> None:
         """Forget everything up to sequence number `acked`: the agent has it on disk."""
+        self._acked = acked
         gone: list[Segment] = []
         with self._lock:
             while self._segments[0] is not self._current and self._segments[0].last <= acked:
@@ -349,13 +352,17 @@ class Spool:
 
     def _shrink(self) -> None:
         """Nobody knows for how long these files wait: they keep what is in them and no more."""
+        from rankside import farewell  # as above: once, at the end
+
         with self._lock:
-            held = [*self._segments, *([self._spare] if self._spare else [])]
-            for segment in held:
-                end = 0 if segment is self._spare else self._extent(segment)[0]
-                segment.map.close()  # first: a page behind the end of its file is SIGBUS
-                if segment.path is not None:
-                    os.truncate(segment.path, end)
+            held = [farewell.Held(segment, self._extent(segment)[0]) for segment in self._segments]
+            if self._spare is not None:
+                self._spare.discard()
+            lost, unsaid = farewell.leave(held, self._next_path, self._acked)
+            for kind, count in unsaid.items():
+                self._announced[kind] -= count
+            for kind, count in lost.items():
+                self._drop(kind, count)
 
     def abandon(self) -> None:
         """In a forked child: unmap the parent's pages. Its lock is the parent's alone, and stays."""
@@ -373,6 +380,8 @@ def _write_private(path: Path, data: bytes) -> None:
 
 
 def _remove(folder: Path) -> None:
-    import shutil  # not at start-up: a rank needs it once, when it leaves
-
-    shutil.rmtree(folder, ignore_errors=True)
+    # not by shutil, whose import at the exit would make status 1 of a Ctrl-C (see farewell.Held)
+    with contextlib.suppress(OSError):
+        for path in folder.iterdir():
+            path.unlink(missing_ok=True)
+        folder.rmdir()

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankside_agent.lines import Form, Locations, Thresholds
+from rankside_agent.lines import Form, Locations, Thresholds, with_extras
 
 Info = Callable[..., dict[str, Any]]
 AT = 1767323045.123456  # 2026-01-02 03:04:05 UTC
@@ -166,3 +166,12 @@ def test_whatever_a_record_holds_its_text_is_there_whole_and_only_its_own_breaks
     assert level_line.count("\n") == text.count("\n") + 1
     assert node_lines.count("\n") == text.count("\n") + 1
     assert all(each.startswith("[") and "[rank-7/8]" in each for each in node_lines[:-1].split("\n"))
+
+
+def test_what_was_bound_stands_behind_the_first_line_in_the_node_log_alone(info: Info):
+    _, node = both(Form(info(7), Locations()), "saving\nmore")
+
+    tied = with_extras(node, {"step": 3, "name": "a\nb"})
+
+    assert tied.splitlines()[0].partition("] : ")[2] == "saving {step=3, name=a b}"
+    assert tied.splitlines()[1:] == node.splitlines()[1:]

@@ -235,6 +235,24 @@ def test_ranks_that_died_together_are_one_attempt(ward: Ward):
     assert [(channel.attempt, channel.last) for channel in found] == [(1, 5)] * 4
 
 
+def test_starts_that_are_found_together_become_attempts_in_the_order_in_which_they_began(ward: Ward):
+    """Whatever their ranks: a job without an agent may come back smaller or larger than it was."""
+    worlds = {"job-1": 2, "job-2": 1, "job-3": 3}
+    ranks = {
+        job: [ward.rank(f"{job}-{number}", rank=number, job=job, world_size=world) for number in range(world)]
+        for job, world in worlds.items()
+    }
+    for started in ranks.values():
+        for rank in started:
+            rank.die()
+    ward.until_gone(*(rank.folder for started in ranks.values() for rank in started))
+    found = {
+        job: {ward.house.registry.find(rank.hello.channel)[1].attempt for rank in started}
+        for job, started in ranks.items()
+    }
+    assert found == {"job-1": {1}, "job-2": {2}, "job-3": {3}}
+
+
 def test_before_a_new_attempt_the_last_ones_dead_are_brought_in(ward: Ward):
     rank = ward.rank(records=3)
     ward.greet(rank)

@@ -263,9 +263,7 @@ def test_no_call_raises_whatever_it_is_given(start, call, positional, named):
     except ValueError as error:  # the one call that may: an unknown level, at the start
         refused = str(error)
     assert not refused or (call == "capture_logging" and "choices" in refused)
-    for undo in mon._undo:
-        undo()
-    mon._undo = []
+    mon._captures.end()
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30, deadline=None)

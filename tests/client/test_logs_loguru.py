@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import logging
 import sys
@@ -422,11 +423,77 @@ def test_a_loguru_that_looks_different_inside_is_left_alone(monkeypatch):
         assert type(logger)._log is other
 
 
-def test_a_program_that_removes_all_sinks_may(captured):
+REMOVALS = {
+    "remove": logger.remove,
+    "remove, add": lambda: (logger.remove(), logger.add(lambda _: None)),
+    "configure": lambda: logger.configure(handlers=[{"sink": lambda _: None}]),
+}
+
+
+@pytest.mark.parametrize("how", REMOVALS)
+def test_a_program_that_removes_all_sinks_ends_nothing(captured, texts, how):
+    mon, other = captured(exp_name="one"), captured("WARNING", exp_name="two")
+    logger.info("before")
+    REMOVALS[how]()
+    logger.info("after {", 1)
+    logger.bind(a=1).warning("bound")
+    REMOVALS[how]()
+    logger.info("at last")
+    assert texts(mon) == ["before", "after { [unformatted, arguments: 1]", "bound", "at last"]
+    assert texts(other) == ["bound"]
+    folder = mon._spool.folder
+    mon.close()
+    other.close()
+    logger.info("late")
+    assert texts(folder)[-1] == "at last"
+
+
+def test_what_was_removed_and_never_spoke_again_leaves_in_peace(captured):
     mon = captured()
     logger.remove()
-    logger.info("nowhere")
     mon.close()
+    assert not logger._core.handlers
+
+
+def test_a_signal_in_the_middle_of_a_remove_does_not_wait_for_its_end(captured, texts):
+    mon = captured()
+    logger.remove()
+    logger.add(lambda _: None)
+    with logger._core.lock:
+        logger.info("not taken, and not waited for")
+    logger.info("taken again")
+    assert texts(mon) == ["taken again"]
+
+
+def test_a_second_logger_of_its_own_puts_nothing_back_into_the_first(captured, texts):
+    mon = captured()
+    logger.remove()
+    apart = copy.deepcopy(logger)
+    for _ in range(3):
+        apart.info("apart")
+    logger.info("back")
+    assert texts(mon) == ["back"]
+    assert len(logger._core.handlers) == 1
+
+
+def test_threads_find_one_place_again(captured, texts):
+    mon = captured()
+    start = threading.Barrier(8)
+
+    def work(name: int) -> None:
+        start.wait(20)
+        for number in range(50):
+            logger.info("{} {}", name, number)
+
+    logger.remove()
+    threads = [threading.Thread(target=work, args=(name,)) for name in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    logger.info("end")
+    assert len(logger._core.handlers) == 1
+    assert len(texts(mon)) == len(set(texts(mon)))
 
 
 def test_threads_and_inner_calls(captured, texts):

@@ -9,6 +9,8 @@ import pytest
 import rankside
 from rankside import ranks
 
+RULE = "-" * 80
+
 
 @pytest.fixture
 def said(start, records):
@@ -50,18 +52,30 @@ def test_a_text_is_said_once(said):
 
 
 def test_names_and_values_stand_in_columns(said):
-    data = {"b": 2, "long_name": None, 3: "x"}
+    data = {"b": 2, "long_name": None, 3: "x", "group": {"inner": SimpleNamespace(lr=0.1), "none": {}}}
     for given in (data, SimpleNamespace(**{str(key): value for key, value in data.items()})):
         found = said(0, lambda given=given: ranks.log_dict_aligned("Config", given))
         assert [text for *_, text in found] == [
-            "Config: (3 parameters)",
-            "  3         : x",
-            "  b         : 2",
-            "  long_name : None",
+            RULE,
+            "Config: (4 parameters)",
+            "  3              : x (str)",
+            "  b              : 2 (int)",
+            "  group.inner.lr : 0.1 (float)",
+            "  long_name      : None (NoneType)",
+            RULE,
         ]
     assert said(1, lambda: ranks.log_dict_aligned("Config", data)) == []
-    assert len(said(1, lambda: ranks.log_dict_aligned("Config", data, rank_filter="rank_all"))) == 4
-    assert said(0, lambda: ranks.log_dict_aligned("Config", {}))[0][2] == "Config: (empty)"
+    assert len(said(1, lambda: ranks.log_dict_aligned("Config", data, rank_filter="rank_all"))) == 7
+    found = said(0, lambda: ranks.log_dict_aligned("Config", {}))
+    assert [text for *_, text in found] == [RULE, "Config: (empty)", RULE]
+
+
+def test_a_group_that_holds_itself_ends_somewhere(said):
+    data: dict[str, object] = {"a": 1}
+    data["again"] = data
+    found = said(0, lambda: ranks.log_dict_aligned("Config", data))
+    assert found[2][2].startswith("  a ")
+    assert len(found) < 30
 
 
 def test_one_name_and_its_value(said):
@@ -75,7 +89,7 @@ def test_nothing_raises_whatever_is_said(said):
             raise RuntimeError
 
     assert said(0, lambda: ranks.log_rank_0(Bad()))[0][2] == "<Bad: RuntimeError>"
-    assert said(0, lambda: ranks.log_dict_aligned("x", 5))[0][2] == "x: (empty)"
+    assert said(0, lambda: ranks.log_dict_aligned("x", 5))[1][2] == "x: (empty)"
 
 
 def test_without_a_monitor_nothing_happens():

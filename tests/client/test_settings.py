@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import getpass
 import json
+import os
 import sys
 
+import hypothesis
 import pytest
+from hypothesis import strategies as st
 
+import rankside
 from rankside import settings
 from rankside.parameters import PARAMETERS
 from rankside.settings import ConfigError, find_place, resolve
@@ -239,6 +243,45 @@ def test_no_name_leaves_the_workspace(name):
     for found in (find_place(name, None, "/w", "t", "u", {}), find_place("e", None, "/w", name, name, {})):
         assert found.exp_root.startswith("/w/")
         assert ".." not in found.exp_root.split("/")
+
+
+@pytest.mark.parametrize("name", ["/", "//", "///"])
+@pytest.mark.parametrize("which", ["exp_name", "work_group", "user_name", "environment", "file"])
+def test_a_name_without_a_folder_is_refused_for_it_would_be_the_folder_above(name, which):
+    names = {"exp_name": None, "work_group": "t", "user_name": "u"}
+    environ = {"PRIMUS_EXP_NAME": name} if which == "environment" else {}
+    told = {"exp_name": name} if which == "file" else {}
+    if which in names:
+        names = {"exp_name": "e", **names, which: name}
+    with pytest.raises(ConfigError, match=r"'/+' names no folder"):
+        find_place(workspace="/w", exp_root=None, environ=environ, told=told, **names)
+
+
+@hypothesis.settings(max_examples=300)
+@hypothesis.given(st.text("/.\\%~ a\n\0é\ud800", max_size=12))
+def test_whatever_its_name_a_run_lies_below_its_users_folder(name):
+    try:
+        root = find_place(name, None, "/w", "t", "u", {}).exp_root
+    except ConfigError:
+        assert not name.strip("/")
+        return
+    assert os.path.commonpath([root, "/w/t/u"]) == "/w/t/u"
+    assert root != "/w/t/u"
+    assert os.path.normpath(root) == root
+
+
+def test_a_long_name_is_cut_and_one_too_deep_for_the_kernel_is_refused():
+    found = find_place("x" * 5000, None, "/w", "t", "u", {})
+    assert all(len(part.encode()) <= 200 for part in found.exp_root.split("/"))
+    with pytest.raises(ConfigError, match="no file below it"):
+        find_place("deep/" * 1000, None, "/w", "t", "u", {})
+
+
+def test_a_name_with_a_nul_is_refused_at_the_start(here):
+    with pytest.raises(ConfigError, match="exp_name is too long or holds a NUL"):
+        rankside.init(exp_name="a\0b", workspace=here)
+    with pytest.raises(ConfigError, match="exp_name is too long"):
+        rankside.init(exp_name="x" * 5000, workspace=here)
 
 
 def test_defaults_of_a_place(monkeypatch):

@@ -133,3 +133,12 @@ def test_lines_of_forked_children_arrive_with_their_pid_beside_two_logging_threa
     children = [line.split("] : ")[1] for line in lines if "] : [pid " in line]
     assert len(children) == 10 * 4 * 10
     assert len({text.split("]")[0] for text in children}) == 40
+
+
+def test_ctrl_c_ends_a_rank_with_the_status_it_has_without_us(node, numbers):
+    node.agent()
+    rank = node.rank("log.info('line 1'); signal.raise_signal(signal.SIGINT)")
+    node.finish(rank, code=-signal.SIGINT)
+    node.until(node.all_delivered, "the run put away")
+
+    assert numbers(node.texts()) == [1]

@@ -212,7 +212,8 @@ class Forwarder:
         self._store_finishing(sink)
 
     def _store_finishing(self, sink: Sink) -> None:
-        if sink.settled:
+        """What the sink has done so far, unless points are held back: the mark is then an earlier place."""
+        if sink.settled and self._points is not None and self._points.settled:
             self.cursor.mark = replace(self.cursor.mark, private=sink.state(), counts=replace(self._counts))
         self.succeeded_at = time.monotonic()
         self._save()

@@ -17,16 +17,21 @@ from typing import Any
 
 import rankside
 from rankside import ranks, settings
+from rankside.integrations import primus_print
 from rankside.loguru_guard import Careful
 from rankside.parameters import FRAMEWORKS, LEVELS, PARAMETERS
 
-_RUNTIME, _LOGGER, _HELPERS = (
-    "primus.core.runtime.logging",
-    "primus.core.utils.logger",
+_RUNTIME, _LOGGER = "primus.core.runtime.logging", "primus.core.utils.logger"
+# Where the rank helpers are: today, and in earlier versions
+_HELPERS = (
+    "primus.core.utils.module_utils",
     "primus.core.utils.distributed_logging",
+    "primus.modules.module_utils",
 )
+_KV_WIDTH = 18  # of a name in logger.log_kv; the rank helper's is wider
+_WIDEST = 1000  # that somebody may ask for
 _SET_UP = ("init_worker_logger", "init_global_logger")
-# Which ranks speak, and on which level: primus/core/utils/distributed_logging.py
+# Which ranks speak, and on which level: primus/core/utils/module_utils.py
 _SPOKEN: dict[str, tuple[str, str]] = {
     "log_rank_0": ("rank_0", "INFO"),
     "log_rank_last": ("rank_last", "INFO"),
@@ -48,6 +53,7 @@ _LEVELS: dict[str, str] = {
 _CALLED: dict[str, str] = {
     "debug_with_caller": "DEBUG",
     "info_with_caller": "INFO",
+    "log_kv_with_caller": "INFO",
     "warning_with_caller": "WARNING",
     "error_with_caller": "ERROR",  # Primus itself makes a warning of it
 }
@@ -88,7 +94,8 @@ def init_worker_logger(
         config=_without_nulls(known),
     )
     monitor.capture_logging("DEBUG", console=True)
-    _take_over(_module(_LOGGER), _module(_HELPERS))
+    primus_print.capture(monitor)
+    _take_over(_module(_LOGGER), [found for name in _HELPERS if (found := _module(name)) is not None])
     return monitor
 
 
@@ -127,7 +134,7 @@ def _module(name: str) -> ModuleType | None:
         return None
 
 
-def _take_over(logger: ModuleType | None, helpers: ModuleType | None) -> None:
+def _take_over(logger: ModuleType | None, helpers: list[ModuleType]) -> None:
     """Functions keep their identity, for they were imported by name long ago; what they do is replaced."""
     if logger is not None:
         if getattr(logger, "_logger", None) is None:
@@ -136,46 +143,77 @@ def _take_over(logger: ModuleType | None, helpers: ModuleType | None) -> None:
             _replace(logger, name, _of_caller)
         for name in _LEVELS:
             _replace(logger, name, _of_logger)
-    if helpers is not None:
-        set_rank = getattr(helpers, "set_logging_rank", None)
-        monitor = rankside.current()
+    monitor = rankside.current()
+    for module in helpers:
+        set_rank = getattr(module, "set_logging_rank", None)
         if callable(set_rank):
             set_rank(monitor.rank or 0, monitor.world_size)
         for name in _SPOKEN:
-            _replace(helpers, name, _of_rank)
+            _replace(module, name, _of_printing_rank if _prints(module, name) else _of_rank)
+
+
+def _prints(module: ModuleType, name: str) -> bool:
+    """Whether it takes what print() takes: today's debug_rank_all stands in for it."""
+    code = getattr(getattr(module, name, None), "__code__", None)
+    return code is not None and not code.co_argcount
 
 
 def _replace(module: ModuleType, name: str, said: Callable[..., None]) -> None:
     old = getattr(module, name, None)
-    if isinstance(old, FunctionType) and not old.__closure__:
-        old.__globals__["_rankside_said"] = said
+    if isinstance(old, FunctionType) and not old.__closure__ and not hasattr(old, "rankside_said"):
+        old.__globals__[f"_rankside{said.__name__}"] = said
         scope: dict[str, Any] = {}
-        exec(_BODY.format(name=name), scope)  # a name of the tables above, and nothing else
+        # a name of the tables above, and nothing else
+        exec(_BODY.format(name=name, said=f"_rankside{said.__name__}"), scope)
         old.__code__ = scope[name].__code__
         old.__defaults__ = old.__kwdefaults__ = None
+        old.rankside_said = said  # type: ignore[attr-defined]  # a second set-up has nothing to do
 
 
-_BODY = "def {name}(*args, **kwargs):\n    _rankside_said({name!r}, args, kwargs)\n"
+_BODY = "def {name}(*args, **kwargs):\n    {said}({name!r}, args, kwargs)\n"
 
 
-def _of_rank(name: str, given: tuple[Any, ...], _more: dict[str, Any]) -> None:
+def _of_rank(name: str, given: tuple[Any, ...], more: dict[str, Any]) -> None:
     """A rank helper: dropped by most ranks, for the price of two look-ups."""
+    wanted, level = _SPOKEN[name]
+    if ranks.FILTERS[wanted](rankside.current()):
+        if name == "log_kv_rank_0":
+            text = _key_value(given, more, ranks.KEY_WIDTH)
+        else:
+            text = ranks.shown(given[0] if given else more.get("msg", ""))
+        _say(level, text, sys._getframe(2))
+
+
+def _of_printing_rank(name: str, given: tuple[Any, ...], more: dict[str, Any]) -> None:
+    """One that is called as print() is; where to and how it ends is no business of a log."""
     wanted, level = _SPOKEN[name]
     monitor = rankside.current()
     if given and ranks.FILTERS[wanted](monitor):
-        text = ranks.key_value(*given[:2]) if name == "log_kv_rank_0" else ranks.shown(given[0])
+        between = more.get("sep")
+        text = (between if isinstance(between, str) else " ").join(map(ranks.shown, given))
         _say(level, text, sys._getframe(2))
 
 
 def _of_logger(name: str, given: tuple[Any, ...], more: dict[str, Any]) -> None:
     """`logger.info(message, ...)`: formatted as loguru does where arguments follow, and never raising."""
     if given:
-        level = _LEVELS[name]
         message, *args = given
-        text = ranks.key_value(*given[:2]) if name == "log_kv" else ranks.shown(message)
-        if name != "log_kv" and (args or more):
-            text = Careful(text).format(*args, **more)
-        _say(level, text, sys._getframe(2))
+        if name == "log_kv":
+            text = _key_value(given, more, _KV_WIDTH)
+        else:
+            text = ranks.shown(message)
+            text = Careful(text).format(*args, **more) if args or more else text
+        _say(_LEVELS[name], text, sys._getframe(2))
+
+
+def _key_value(given: tuple[Any, ...], more: dict[str, Any], width: int) -> str:
+    """As Primus prints it: key, value, and where they are given width and what it is filled with."""
+    named = dict(zip(("key", "value", "width", "fillchar"), given, strict=False)) | more
+    fill, wide = named.get("fillchar", " "), named.get("width", width)
+    if not (isinstance(fill, str) and len(fill) == 1 and isinstance(wide, int)):
+        fill, wide = " ", width
+    key, value = (ranks.shown(named.get(name, "")) for name in ("key", "value"))
+    return f"{key}:".ljust(min(wide, _WIDEST), fill) + value
 
 
 def _say(level: str, text: str, frame: FrameType) -> None:
@@ -183,12 +221,16 @@ def _say(level: str, text: str, frame: FrameType) -> None:
     rankside.current()._log(LEVELS[level], level, stem, frame.f_lineno, text)
 
 
-def _of_caller(name: str, given: tuple[Any, ...], _more: dict[str, Any]) -> None:
-    """`info_with_caller(message, module_name, function_name, line)`."""
-    if len(given) == 4:
+def _of_caller(name: str, given: tuple[Any, ...], more: dict[str, Any]) -> None:
+    """`info_with_caller(message, module_name, function_name, line)`; log_kv has key and value for it."""
+    said, place = (given[:2], given[2:5]) if name == "log_kv_with_caller" else (given[:1], given[1:4])
+    if len(place) == 3:
         level = _CALLED[name]
-        message, module, _, line = given
-        rankside.current()._log(LEVELS[level], level, str(module), int(line), ranks.shown(message))
+        module, _, line = place
+        more = {**dict(zip(("width", "fillchar"), given[5:], strict=False)), **more}
+        text = _key_value(said, more, ranks.KEY_WIDTH) if len(said) == 2 else ranks.shown(said[0])
+        number = line if isinstance(line, int) else 0
+        rankside.current()._log(LEVELS[level], level, ranks.shown(module), number, text)
 
 
 def _bound_logger() -> Any:

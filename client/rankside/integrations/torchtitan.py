@@ -24,7 +24,6 @@ from rankside import Monitor
 from rankside.integrations.care import active, chosen, harmless, tell
 from rankside.integrations.torchtitan_logger import Logger, Shape, Spans, joined
 from rankside.integrations.torchtitan_processor import monitored_config
-from rankside.logs import Handler
 
 _HANDLERS = "TITAN_STRUCT_LOGGER_HANDLERS"
 _THEIR_HANDLER = "torchtitan.observability.structured_logger.jsonl_handler.register_jsonl_handler"
@@ -70,11 +69,8 @@ def attach(structured_logger: logging.Logger, rank: int, source: str, output_dir
 
 @harmless
 def capture(monitor: Monitor) -> None:
-    """TorchTitan's `init_logger` empties the root logger, so what captures it is put in again."""
+    """Its console lines; that `init_logger` empties the root logger is no matter."""
     monitor.capture_logging()  # does nothing the second time
-    root = logging.getLogger()
-    if not any(isinstance(each, Handler) for each in root.handlers):
-        root.handlers.insert(0, Handler(monitor))
 
 
 @harmless

@@ -13,7 +13,6 @@ import pytest
 import rankside
 from rankside.integrations import torchtitan
 from rankside.integrations.torchtitan_logger import Logger, Shape, Spans, joined
-from rankside.logs import Handler
 
 METRICS = {
     "loss_metrics/global_avg_loss": 7.1,
@@ -216,14 +215,27 @@ def test_what_their_builder_raises_is_theirs(told):
         torchtitan.wrapped(broken, told)(None, None)
 
 
-def test_console_lines_are_captured_although_the_root_logger_is_emptied(titan, told):
-    torchtitan.install(told)
+def test_console_lines_are_captured_although_the_root_logger_is_emptied(titan, start, texts, monkeypatch):
+    monkeypatch.setattr(logging.root, "handlers", [])
+    mon = start()
+    torchtitan.install(mon)
+    titan.init_logger()
     logging.getLogger().handlers.clear()
     titan.init_logger()
-    titan.init_logger()
-    assert [type(each) for each in logging.getLogger().handlers] == [Handler]
     logging.getLogger().warning("step: 1")
-    assert told.of("captured") == ["step: 1"]
+    assert texts(mon) == ["step: 1"]
+    mon.close()
+
+
+def test_its_structured_records_are_metrics_and_no_lines(start, texts):
+    mon, log = start(), logging.getLogger("t.structured")
+    mon.capture_logging("DEBUG")
+    log.propagate = False
+    torchtitan.attach(log, 0, "trainer", "out")
+    log.warning("a span of %d ms", 3)
+    log.handlers, log.propagate = [], True
+    assert texts(mon) == []
+    mon.close()
 
 
 def test_its_own_structured_handler_stays_beside_ours(titan, told, monkeypatch):

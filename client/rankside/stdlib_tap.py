@@ -1,0 +1,137 @@
+"""Every record of stdlib logging, heard where its logger lets it pass to the handlers.
+
+Separate from what is made of a record because it knows logging's inside. A handler on the root logger would
+hear nothing of loggers that do not propagate, go with `basicConfig(force=True)`, `dictConfig` or a new list
+of handlers, and keep `basicConfig()` from doing anything. So two methods of Logger are wrapped while somebody
+listens; levels and handlers stay the program's own and show what they would without us. Not `callHandlers`:
+handlers that pass records on count the frames above them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from rankside.twins import NOW
+
+Take = Callable[[logging.LogRecord], str]  # never raises; returns the message, as far as it was made
+_CLOSED = 1 << 62  # no record has a level like this
+# Of a logger that propagates nothing: what goes to these alone is nobody's business but theirs
+_PRIVATE = (logging.FileHandler, logging.NullHandler)
+
+
+class _Tap:
+    """One pair of wrappers. One that somebody has wrapped in turn stays, and lets all through."""
+
+    def __init__(self) -> None:
+        self.listeners: tuple[tuple[Take, int], ...] = ()
+        self._opened = _CLOSED
+        owner: Any = logging.Logger
+        self._ours = {
+            "filter": self._filter(owner.filter),
+            "getEffectiveLevel": self._effective_level(owner.getEffectiveLevel),
+        }
+        self._before = {name: vars(owner).get(name) for name in self._ours}
+        for name, ours in self._ours.items():
+            setattr(owner, name, ours)
+
+    def set(self, listeners: tuple[tuple[Take, int], ...]) -> None:
+        """Who listens; the root logger is open as far as one of them wants it."""
+        self.listeners = listeners
+        self._opened = min((level for _, level in listeners), default=_CLOSED)
+        root = logging.getLogger()
+        root.setLevel(root.level)  # what loggers remember of their levels is forgotten
+
+    def remove(self) -> None:
+        """Take off the wrappers that nobody has wrapped."""
+        owner: Any = logging.Logger
+        for name, before in self._before.items():
+            if vars(owner).get(name) is not self._ours[name]:
+                continue
+            if before is None:  # inherited
+                delattr(owner, name)
+            else:
+                setattr(owner, name, before)
+
+    def _filter(self, original: Any) -> Any:
+        root = logging.root
+
+        def passes(logger: logging.Logger, record: logging.LogRecord) -> Any:
+            result = original(logger, record) if logger.filters else True
+            listeners = self.listeners
+            if not result or not listeners:
+                return result
+            given = record if result is True else _replaced(record, result)
+            text, roots, private, each = None, True, False, logger
+            while each.parent is not None:
+                roots = roots and not each.level
+                private = private or not each.propagate
+                each = each.parent
+            if not private or not _is_private(logger, given):
+                for take, _ in listeners:
+                    text = take(given)
+            if given.levelno < root.level and roots and each is root:
+                return False  # it came only because the root logger was opened
+            NOW.handed = None if text is None else (id(given), text)
+            return result
+
+        return passes
+
+    def _effective_level(self, original: Any) -> Any:
+        def level(logger: logging.Logger) -> int:
+            found: int = original(logger)
+            return self._opened if found > self._opened and _is_roots(logger) else found
+
+        return level
+
+
+_tap: _Tap | None = None
+
+
+def listen(take: Take, level: int) -> Callable[[], None]:
+    """Give `take` every record; of loggers without a level of their own, from `level` on.
+
+    Returns what ends it.
+    """
+    global _tap  # noqa: PLW0603  there is one Logger, too
+    tap = _tap = _tap or _Tap()
+    listener = (take, level)
+    tap.set((*tap.listeners, listener))
+
+    def end() -> None:
+        global _tap  # noqa: PLW0603
+        tap.set(tuple(each for each in tap.listeners if each is not listener))
+        if not tap.listeners and _tap is tap:
+            tap.remove()
+            _tap = None
+
+    return end
+
+
+def _replaced(record: logging.LogRecord, result: object) -> logging.LogRecord:
+    """From Python 3.12 on a filter may give another record."""
+    return result if isinstance(result, logging.LogRecord) else record
+
+
+def _is_roots(logger: logging.Logger) -> bool:
+    """Whether the root logger's level is this one's."""
+    while logger.parent is not None:
+        if logger.level:
+            return False
+        logger = logger.parent
+    return logger is logging.root
+
+
+def _is_private(logger: logging.Logger, record: logging.LogRecord) -> bool:
+    """Whether a logger that does not propagate shows its records nowhere."""
+    each = logger
+    while each.propagate and each.parent is not None:
+        each = each.parent
+    handlers = list(each.handlers)
+    while logger is not each and logger.parent is not None:
+        handlers += logger.handlers
+        logger = logger.parent
+    if not handlers:  # logging's last resort shows it, or nobody does
+        return record.levelno < logging.WARNING
+    return all(isinstance(one, _PRIVATE) or type(one).__module__.startswith("rankside.") for one in handlers)

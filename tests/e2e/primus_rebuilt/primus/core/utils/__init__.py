@@ -1,0 +1,1 @@
+"""Primus as far as its logging goes, rebuilt; see core/utils/logger.py."""
