@@ -141,8 +141,10 @@ class Run:
         attempts = self.facts["attempts"]
         if hello.parent and attempts:
             return int(attempts[-1]["n"])
-        if attempts and attempts[-1]["job"] == hello.job and hello.label not in attempts[-1]["ranks"]:
-            return int(attempts[-1]["n"])
+        if attempts and attempts[-1]["job"] == hello.job:
+            place = attempts[-1]["ranks"].get(hello.label)
+            if place is None or (place["pid"], place["host"]) == (hello.pid, hello.host):
+                return int(attempts[-1]["n"])  # its own place: a full disk was in the way of the rest
         return self.known_attempts() + 1
 
     def known_attempts(self) -> int:

@@ -83,16 +83,7 @@ class NoMonitor(Monitor):
     def set_module(self, name: str, **levels: str) -> None:
         """Nothing."""
 
-    def _log(
-        self,
-        level_no: int,
-        level: str,
-        file: str,
-        line: int,
-        text: str,
-        at: float = 0.0,
-        extras: dict[str, Any] | None = None,
-    ) -> None:
+    def _log(self, *_given: Any, **_named: Any) -> None:
         """Nothing."""
 
     def close(self, status: str | None = None) -> None:
