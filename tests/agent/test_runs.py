@@ -15,6 +15,7 @@ import pytest
 from rankside import wire
 from rankside.identity import Hello
 from rankside.wire import Kind
+from rankside_agent.attempts import Claim
 from rankside_agent.journal import segments
 from rankside_agent.logfiles import LogFiles
 from rankside_agent.runs import Gap
@@ -303,6 +304,26 @@ def test_killed_while_a_channel_is_opened_its_run_has_its_trackers_all_the_same(
     assert run.facts["sinks"] == ["tensorboard"]
     assert run.facts["attempts"][-1]["ranks"]["1"]["pid"] == last.pid
     assert channel.attempt == 1
+
+
+def test_a_full_disk_while_a_channel_is_begun_costs_the_start_no_further_attempt(
+    house: House, hello: MakeHello
+):
+    """Where the run's own folder is full as well, this node alone counts the attempts."""
+    run, _ = house.open(hello(0))
+    begin = run.logs.open_channel
+
+    def full(*_args: Any) -> None:
+        raise OSError(errno.ENOSPC, "no room")
+
+    run.logs.open_channel = full
+    for _ in range(2):
+        with pytest.raises(OSError):
+            run.open_channel(hello(1), Claim(0, problem="no room"), 1)
+    run.logs.open_channel = begin
+    assert run.open_channel(hello(1), Claim(0, problem="no room"), 1).attempt == 1
+    again = run.open_channel(hello(1, pid=5000, channel="again"), Claim(0, problem="no room"), 1)
+    assert again.attempt == 2
 
 
 def test_a_full_disk_refuses_the_batch_and_takes_it_when_there_is_room(
