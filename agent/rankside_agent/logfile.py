@@ -176,6 +176,13 @@ class Rotation:
         if self._compress or self._keep is not None:
             threading.Thread(target=self._tidy, args=(done,), name="rankside-rotated", daemon=True).start()
 
+    @staticmethod
+    def heal(path: Path) -> None:
+        """A crash between the two last steps of compressing leaves a file there twice. Raises OSError."""
+        for found in rotated(path):
+            if found.suffix == ".gz":  # whole, else it would not have this name
+                found.with_suffix("").unlink(missing_ok=True)
+
     def _tidy(self, done: Rename) -> None:
         with self._tidying:  # one at a time for a run: it must not take the node's cores
             try:

@@ -373,6 +373,7 @@ class LogFiles:
         lane.files.add(file.path)
         try:
             file.cut_to_mark()
+            self._rotation.heal(file.path)
         except OSError as error:
             self._failed(file.path, error)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gzip
 import json
 import math
 import os
@@ -634,6 +635,20 @@ def test_rotation_keeps_every_line_and_every_file_near_its_limit(scene: Scene):
     assert len(parts) > 10
     assert all(12_000 < part.stat().st_size <= 20_000 for part in parts)
     assert scene.texts() == scene.texts(level="info") == scene.node_texts() == numbers(1, 2000)
+
+
+def test_a_rotated_file_that_a_crash_left_beside_its_compressed_copy_is_there_once(scene: Scene):
+    channel = scene.channel()
+    scene.log(channel, "new")
+    scene.drain()
+    scene.files.save()
+    for name in ("debug.2026-01-02_03-04-05_000001.log", "debug.2026-01-02_03-04-06_000001.log"):
+        scene.path().with_name(name).write_text("old\n")
+    first, second = rotated(scene.path())
+    packed = first.with_name(f"{first.name}.gz")
+    packed.write_bytes(gzip.compress(first.read_bytes()))
+    scene.take_up()
+    assert rotated(scene.path()) == [packed, second]
 
 
 def test_an_existing_file_of_an_earlier_run_is_gone_on_with(scene: Scene):
