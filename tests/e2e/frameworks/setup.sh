@@ -36,7 +36,7 @@ torchtitan() {
 # Its wheel is for Python 3.12 because of one C++ helper, of the datasets on disk, which the test does not use.
 megatron() {
     environment megatron
-    "$python" -m pip install --quiet --disable-pip-version-check --no-deps --python-version 3.12 \
+    "$python" -m pip install --quiet --disable-pip-version-check --no-deps --ignore-requires-python --python-version 3.12 \
         --only-binary=:all: --upgrade --target "$site" ${PIP_FLAGS:-} megatron-core==0.19.2
 }
 
