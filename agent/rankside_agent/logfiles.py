@@ -441,10 +441,12 @@ class LogFiles:
             channel.form.pass_over(file, line)
             return
         level_line, node_line = channel.form(at, level, file, line, text)
+        if extras and node is not None:
+            node_line = with_extras(node_line, extras[0])  # before any line is taken: it may be a stranger's
         for lines in levels:
             lines.append(level_line)
         if node is not None:
-            node.append(with_extras(node_line, extras[0]) if extras else node_line)
+            node.append(node_line)
 
 
 class Channel:

@@ -54,12 +54,13 @@ def message(chance: random.Random) -> list[bytes]:
 def shout(chance: random.Random, context: zmq.Context, endpoint: str) -> None:
     """One stranger's visit, in ZeroMQ."""
     with context.socket(chance.choice([zmq.DEALER, zmq.REQ, zmq.PUSH])) as peer:
-        peer.linger = 50
+        peer.linger = peer.sndtimeo = 50  # the agent's socket turns some kinds away, and then nobody takes theirs
         if chance.random() < 0.5:
             peer.routing_id = chance.randbytes(chance.randrange(1, 60)).replace(b"\0", b"1")
         peer.connect(endpoint)
-        for _ in range(1 if peer.type == zmq.REQ else chance.randrange(1, 20)):
-            peer.send_multipart(message(chance) + [b"more"] * chance.choice([0, 0, 0, 3]))
+        with suppress(zmq.Again):
+            for _ in range(1 if peer.type == zmq.REQ else chance.randrange(1, 20)):
+                peer.send_multipart(message(chance) + [b"more"] * chance.choice([0, 0, 0, 3]))
 
 
 def scribble(chance: random.Random, path: str) -> None:
