@@ -19,7 +19,7 @@ from typing import Any
 from urllib.parse import quote
 
 from rankside.secrets import known_values, masked_text
-from rankside_agent.sinks import tracker_environ
+from rankside_agent.sinks import mlflow_database, tracker_environ
 from rankside_agent.sinks.mlflow_errors import Away, Refused, Unfit, sorted_out
 from rankside_agent.sinks.mlflow_place import absolute_uri, folder_of, tracking_uri
 
@@ -83,7 +83,7 @@ class Tracker:
         self.base = folder_told if self.uri != told else ""  # what a relative address was relative to
         self.exp_root = exp_root
         self._remote = self.uri.startswith(("http:", "https:", "databricks"))
-        self._client = self._connect(installed)
+        self._client = self._connect(installed, folder / "sinks")
         from mlflow.entities import Metric, Param, RunTag
 
         self._entities = {"metrics": Metric, "params": Param, "tags": RunTag}
@@ -123,7 +123,7 @@ class Tracker:
         """Whether experiments are named by a path in a workspace."""
         return self.uri.startswith("databricks")
 
-    def _connect(self, installed: Callable[[str], object]) -> Any:
+    def _connect(self, installed: Callable[[str], object], folder: Path) -> Any:
         known = {"uri": self._shown(self.uri), "exp_root": self.exp_root}
         database = _DATABASE.match(self.uri)
         if database and not installed("alembic"):
@@ -135,6 +135,7 @@ class Tracker:
                 Path(self.exp_root).mkdir(parents=True, exist_ok=True)
             if database:
                 _try_once()
+                mlflow_database.make(self.uri, folder, lambda uri: MlflowClient(tracking_uri=uri))
             return MlflowClient(tracking_uri=self.uri)
         except ImportError as error:
             raise Away(self._no_library(error, bool(database))) from None

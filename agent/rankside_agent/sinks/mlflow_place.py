@@ -50,6 +50,13 @@ def absolute_uri(uri: str, folder: str, shown: str) -> str:
     return uri
 
 
+def database_file(uri: str) -> Path | None:
+    """The file of a sqlite database with an absolute path; None for any other place."""
+    found = _SQLITE.fullmatch(uri)
+    plain = found is not None and not _MEMORY.fullmatch(uri) and "file:" not in found[1]
+    return Path(found[2]) if found and plain and os.path.isabs(found[2]) else None
+
+
 def _absolute(scheme: str, path: str, rest: str, *, folder: str, shown: str) -> str:
     if os.path.isabs(path):
         return f"{scheme}{path}{rest}"

@@ -1,0 +1,113 @@
+"""A new database of MLflow's: whole or absent, whoever else makes one, and whenever its maker is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from contextlib import closing
+
+import pytest
+
+from rankside_agent.sinks import mlflow_database
+from rankside_agent.sinks.mlflow_place import database_file
+
+MAKE = """
+import sys
+from pathlib import Path
+from rankside_agent.sinks.mlflow_client import Tracker
+uri, folder, exp_root = sys.argv[1:]
+print("ready", flush=True)
+sys.stdin.readline()
+tracker = Tracker(Path(folder), exp_root, {"MLFLOW_TRACKING_URI": uri})
+experiment = tracker.call("create_experiment", Path(folder).name)
+print("made", experiment, flush=True)
+"""
+
+
+def maker(tmp_path, name, uri):
+    """A process that is about to connect."""
+    return subprocess.Popen(
+        [sys.executable, "-c", MAKE, uri, str(tmp_path / name), str(tmp_path / "exp")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+
+
+def experiments(path):
+    with closing(sqlite3.connect(path)) as database:
+        return sorted(name for (name,) in database.execute("SELECT name FROM experiments"))
+
+
+def test_runs_that_begin_together_share_one_database(tmp_path):
+    path = tmp_path / "all.db"
+    makers = [maker(tmp_path, f"run-{n}", f"sqlite:///{path}") for n in range(3)]
+    for each in makers:
+        assert each.stdout.readline() == "ready\n"
+    said = [each.communicate("go\n", timeout=120)[0] for each in makers]
+    assert [text.startswith("made ") for text in said] == [True] * 3
+    assert experiments(path) == ["Default", "run-0", "run-1", "run-2"]
+    assert [name for name in os.listdir(tmp_path) if name.startswith(".")] == []
+
+
+def test_a_process_that_is_killed_while_it_makes_one_leaves_none_or_a_whole_one(tmp_path):
+    path = tmp_path / "all.db"
+    first = maker(tmp_path, "run", f"sqlite:///{path}")
+    assert first.stdout.readline() == "ready\n"
+    first.stdin.write("go\n")
+    first.stdin.flush()
+    growing = tmp_path / "run" / "sinks" / "mlflow-new.db"
+    deadline = time.monotonic() + 60
+    while not path.exists() and not (growing.exists() and growing.stat().st_size > 100_000):
+        assert time.monotonic() < deadline
+    first.send_signal(signal.SIGKILL)
+    first.wait()
+    assert not path.exists()
+    again = maker(tmp_path, "run", f"sqlite:///{path}")
+    assert "made" in again.communicate("go\n", timeout=120)[0]
+    assert experiments(path) == ["Default", "run"]
+    assert not growing.exists()
+
+
+def test_one_that_is_there_is_left_alone(tmp_path):
+    path = tmp_path / "old.db"
+    path.write_bytes(b"")
+    mlflow_database.make(f"sqlite:///{path}", tmp_path / "run" / "sinks", pytest.fail)
+    mlflow_database.make(f"sqlite:///{tmp_path}/none/new.db", tmp_path / "run" / "sinks", pytest.fail)
+    assert path.read_bytes() == b""
+
+
+def test_another_that_came_first_is_not_replaced(tmp_path):
+    path = tmp_path / "new.db"
+
+    def create(uri):
+        with closing(sqlite3.connect(uri.removeprefix("sqlite:///"))) as database:
+            database.execute("CREATE TABLE ours (a)")
+        path.write_bytes(b"theirs")
+
+    mlflow_database.make(f"sqlite:///{path}", tmp_path / "run" / "sinks", create)
+    assert path.read_bytes() == b"theirs"
+    assert sorted(os.listdir(tmp_path)) == ["new.db", "run"]
+
+
+@pytest.mark.parametrize(
+    ("uri", "file"),
+    [
+        ("sqlite:////a/b.db", "/a/b.db"),
+        ("sqlite+pysqlite:////a/b.db?timeout=5", "/a/b.db"),
+        ("sqlite:///b.db", None),
+        ("sqlite:///:memory:", None),
+        ("sqlite://", None),
+        ("sqlite:///file:/a/b.db?uri=true", None),
+        ("postgresql://host/db", None),
+        ("http://host:5000", None),
+    ],
+)
+def test_only_a_file_with_an_absolute_path_is_made(uri, file):
+    found = database_file(uri)
+    assert (str(found) if found else None) == file
