@@ -140,7 +140,7 @@ def test_no_secret_of_the_training_stays_on_the_disk_or_reaches_a_tracker(node, 
 
 @pytest.mark.chaos
 def test_an_agent_killed_again_and_again_loses_and_doubles_no_point(node, mlflow):
-    kills = 20 if os.environ.get("RANKSIDE_CHAOS") == "long" else 5
+    kills = 20 if os.environ.get("RANKSIDE_CHAOS") == "long" else 3
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     chance = random.Random(seed)

@@ -13,7 +13,7 @@ from wandb_double import sync
 pytest_plugins = ["wandb_double"]
 pytestmark = pytest.mark.chaos
 
-KILLS = 20 if os.environ.get("RANKSIDE_CHAOS") == "long" else 5
+KILLS = 20 if os.environ.get("RANKSIDE_CHAOS") == "long" else 3
 
 
 def train(tracked, channel, steps):
