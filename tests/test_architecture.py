@@ -21,7 +21,7 @@ ALLOWED = {
 }
 DEPENDENCIES = {"zmq", "msgpack"}
 # Taken where they are there, and only when asked for: a YAML file, loguru's records
-OPTIONAL = {"config_file.py": {"yaml", "tomllib"}, "logs.py": {"loguru"}}
+OPTIONAL = {"config_file.py": {"tomllib"}, "config_yaml.py": {"yaml"}, "logs.py": {"loguru"}}
 OPTIONAL |= {"loguru_guard.py": {"loguru"}, "loguru_sink.py": {"loguru"}}
 INTEGRATIONS = "integrations"  # speak to frameworks, each imported by its user only
 

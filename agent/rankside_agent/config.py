@@ -66,9 +66,9 @@ class Settings(BaseModel):
         return names
 
     def resolved_endpoint(self) -> str:
-        """Raises OSError where the socket folder is somebody else's."""
-        named = self.endpoint or os.environ.get("RANKSIDE_ENDPOINT") or endpoint.AUTO
-        return endpoint.default_endpoint() if named == endpoint.AUTO else named
+        """Raises OSError where the socket folder is somebody else's, ValueError for what is no endpoint."""
+        wanted = endpoint.named(self.endpoint or os.environ.get("RANKSIDE_ENDPOINT") or endpoint.AUTO)
+        return endpoint.default_endpoint() if wanted == endpoint.AUTO else wanted
 
     def resolved_state_dir(self) -> Path:
         """The folder that one agent owns."""

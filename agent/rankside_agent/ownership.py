@@ -14,8 +14,7 @@ from pathlib import Path
 import zmq
 
 from rankside import wire
-
-_LONGEST_PATH = 107  # of a unix socket; longer ones are cut or refused by the kernel
+from rankside.endpoint import CHOICES, named
 
 
 class Taken(RuntimeError):
@@ -48,15 +47,13 @@ class Endpoint:
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], target: str) -> None:
         """Raises Taken where another agent lives there, ValueError for what may not be bound."""
-        self.target = target
+        self.target = target = named(target)
         self._path = Path(target.removeprefix("ipc://")) if target.startswith("ipc://") else None
         self._lock: Lock | None = None
         if self._path is not None:
             self._prepare(self._path)
         elif not _is_local(target):
-            raise ValueError(
-                f"endpoint: {target!r}: choices: ipc:///path, or tcp on this host only (127.0.0.1)"
-            )
+            raise ValueError(f"endpoint: {target!r} is not allowed; choices: {CHOICES}")
         self.socket = _router(context)
         try:
             self.socket.bind(target)
@@ -70,12 +67,6 @@ class Endpoint:
             self._inode = self._path.stat().st_ino
 
     def _prepare(self, path: Path) -> None:
-        if len(os.fsencode(path)) > _LONGEST_PATH:
-            raise ValueError(
-                f"endpoint: {path}: longer than the {_LONGEST_PATH} bytes a socket's path may have"
-            )
-        if not path.is_absolute():
-            raise ValueError(f"endpoint: {path}: must be an absolute path")
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         folder = path.parent.stat()  # before anything is opened in it: a stranger's link may wait there
         if folder.st_uid != os.getuid() or folder.st_mode & 0o022:

@@ -26,7 +26,7 @@ from rankside_agent.journal import ChannelState, Journal, Position, segments
 from rankside_agent.logfile import Rotation
 from rankside_agent.logfiles import LogFiles
 from rankside_agent.progress import Channel
-from rankside_agent.silence import Silence
+from rankside_agent.silence import PATIENCE, Silence
 from rankside_agent.sinks import tracker_environ
 from rankside_agent.sinks.supervisor import Supervisor
 from rankside_agent.snapshot.writer import Snapshots
@@ -66,10 +66,10 @@ class Run:
         self._next_index = max([*self.logs.state.channels, *self.points.state.channels, 0]) + 1
         self._neighbours = Neighbours(self.exp_root, settings.allowed_roots, folder.name)
         self._snapshots = Snapshots(self.exp_root, settings.allowed_roots, folder, self._report)
-        devices = self.facts.setdefault("devices", {})
+        devices, lent = self.facts.setdefault("devices", {}), self.facts.setdefault("lent", {})
         poll = self._snapshots.overhear(poll)
         self.answers = Answers(
-            self.logs, self.points, self.living, devices, poll, self.save, self._neighbours
+            self.logs, self.points, self.living, devices, lent, poll, self.save, self._neighbours
         )
         for channel in self.living():
             self.answers.recover(channel)
@@ -397,6 +397,7 @@ class Run:
         self.answers.tick(now)
         for channel in self._silence.found(now, self.channels.values()):
             self.points.silent(channel.index)
+            self.answers.silent(channel, PATIENCE)
         self.logs.drop_before(self.writer.durable().segment)
         self._limit_journal(now)
 

@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from rankside import device, identity, settings
-from rankside.client import Monitor, Options, new_channel
-from rankside.no_monitor import NoMonitor
+from rankside.client import Monitor, Options, living, new_channel
+from rankside.no_monitor import NoMonitor, disabled
+from rankside.place import find_place
 from rankside.settings import ConfigError
 from rankside.transport import warn
 from rankside.version import __version__
@@ -17,6 +18,7 @@ from rankside.version import __version__
 __all__ = ["ConfigError", "Monitor", "NoMonitor", "__version__", "current", "init"]
 
 ROLES = ("worker", "master")
+_FIRST_MODULE = "pretrain"
 
 
 def __dir__() -> list[str]:
@@ -33,7 +35,7 @@ def init(
     workspace: str | os.PathLike[str] | None = None,
     work_group: str | None = None,
     user_name: str | None = None,
-    module_name: str = "pretrain",
+    module_name: str = _FIRST_MODULE,
     config: str | os.PathLike[str] | Mapping[str, Any] | None = None,
     rank: int | None = None,
     world_size: int | None = None,
@@ -50,22 +52,31 @@ def init(
     file, a dict or keywords with the names of the Primus module configuration. The endpoint defaults to
     $RANKSIDE_ENDPOINT, the node's service, or "auto": an agent is started for this node where none is.
 
+    Called again for the same run and rank while its monitor is open, that monitor is given: a framework's
+    adapter may come after the script, and a notebook's cell twice. A module and levels that are given then
+    hold from there on; of other parameters that differ a warning says that the first ones stay.
+
     Raises ConfigError (a ValueError) for a bad parameter, here and nowhere later.
     """
     global _current  # noqa: PLW0603  one monitor a process is what library code asks for
-    if os.environ.get("RANKSIDE_DISABLE", "") not in ("", "0"):
+    if disabled():
         return _current
     if role not in ROLES:
         raise ConfigError(f"init(): role: {role!r} is not allowed; choices: {', '.join(ROLES)}")
     settings.check_limits(spool_bytes, flush_seconds, endpoint or os.environ.get("RANKSIDE_ENDPOINT") or None)
     resolved = settings.resolve(config, overrides, str(module_name))
-    place = settings.find_place(
-        exp_name, exp_root, workspace, work_group, user_name, os.environ, resolved.names
-    )
+    place = find_place(exp_name, exp_root, workspace, work_group, user_name, os.environ, resolved.names)
     try:
         found = identity.find_rank(rank, world_size, local_rank)
     except ValueError as error:
         raise ConfigError(f"init(): {error}") from None
+    notes = (*found.notes, *resolved.notes)
+    known = living(place.exp_root, place.exp_name, role, found.label, found.world_size)
+    if known is not None:
+        given = {name: resolved.values[name] for name in resolved.given}
+        known._again("" if module_name == _FIRST_MODULE else str(module_name), given, notes)
+        _current = known
+        return known
     host = identity.host()
     speaks = found.last and role == "worker"  # for the whole run: the trackers are forwarded from its node
     told, environ, remarks = _told(place.exp_root, resolved) if speaks else ({}, {}, ())
@@ -100,7 +111,7 @@ def init(
     except ValueError as error:
         raise ConfigError(f"init(): {error}") from None
     options = Options(endpoint, int(spool_bytes), flush_seconds)
-    _current = Monitor(hello, options, (*found.notes, *resolved.notes, *remarks))
+    _current = Monitor(hello, options, (*notes, *remarks))
     return _current
 
 

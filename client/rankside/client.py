@@ -13,6 +13,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
+from copy import copy
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any
@@ -22,8 +23,15 @@ from rankside.captures import Captures
 from rankside.console import Console, level_of
 from rankside.device import Device
 from rankside.identity import Hello, is_last
-from rankside.parameters import LEVELS
-from rankside.settings import DEFAULT_FLUSH, file_level, with_levels
+from rankside.level import INFO, Level, NoLevel, of_call
+from rankside.settings import (
+    DEFAULT_FLUSH,
+    LEVEL_NAMES,
+    ConfigError,
+    checked_levels,
+    file_level,
+    with_levels,
+)
 from rankside.spool import Spool
 from rankside.transport import Transport, warn
 from rankside.wire import Kind
@@ -132,14 +140,17 @@ class Monitor:
         except Exception as error:  # noqa: BLE001  not a path
             self._refuse("artifact", error)
 
-    def log(self, message: object, level: str = "INFO", **fields: Any) -> None:
-        """One log line. The message is taken as it is, never formatted; fields follow it as name=value."""
+    def log(self, message: object, level: str | int = "INFO", **fields: Any) -> None:
+        """One log line. The message is taken as it is, never formatted; fields follow it as name=value.
+
+        `level` is a name in any case, or a number. Anything else is INFO, with one warning.
+        """
         try:
-            name = str(level).upper()
+            number, name = self._level(level)
             frame = sys._getframe(1)
             text = " ".join([str(message), *(f"{key}={value}" for key, value in fields.items())])
             stem = os.path.basename(frame.f_code.co_filename).removesuffix(".py")
-            self._log(LEVELS.get(name, 20), name, stem, frame.f_lineno, text)
+            self._log(number, name, stem, frame.f_lineno, text)
         except Exception as error:  # noqa: BLE001  a __str__ may raise anything
             self._refuse("log", error)
 
@@ -175,7 +186,7 @@ class Monitor:
         """
         try:
             module = record.cut(str(name), record.MAX_NAME)
-            config = with_levels(self._hello.config, levels)
+            config = with_levels(self._hello.config, self._good(levels))
             self._hello = replace(self._hello, module=module, config=config)
             if self._on_module is not None:
                 self._on_module(self._pack((time.time(), module, file_level(config))))
@@ -195,6 +206,9 @@ class Monitor:
                 self._refuse("close", ValueError(f"no such status; choices: {', '.join(STATUSES)}"))
             said = status if known else self._status or "finished"
             self._captures.end()
+            if self._spool is None and self._lost:  # the last chance to tell of them
+                self._not_before = 0.0
+                self._open()
             self._closed = True
         self._leave(self._pack((time.time(), said)))
         _LIVING.discard(self)
@@ -226,7 +240,7 @@ class Monitor:
     @property
     def config(self) -> dict[str, Any]:
         """Every parameter, resolved."""
-        return dict(self._hello.config)
+        return {name: copy(value) for name, value in self._hello.config.items()}
 
     @property
     def rank(self) -> int | None:
@@ -283,6 +297,41 @@ class Monitor:
         spool.append(1, body, level_no >= 30)  # as in _append
         if not transport.awake:
             transport.wake()
+
+    def _level(self, given: Any) -> Level:
+        """The level of a call; what is none is told once, and the record goes as INFO."""
+        try:
+            return of_call(given)
+        except NoLevel as error:
+            self._refuse("log", error)
+            return INFO
+
+    def _good(self, levels: Mapping[str, Any]) -> dict[str, Any]:
+        """Those of `set_module` that are allowed: a bad one holds up neither the module nor the others."""
+        good: dict[str, Any] = {}
+        for name, value in levels.items():
+            try:
+                good.update(checked_levels({name: value}))
+            except ConfigError as error:
+                self._refuse("set_module", error)
+        return good
+
+    def _again(self, module: str, given: Mapping[str, Any], notes: tuple[str, ...]) -> None:
+        """`init` was called once more for this run and rank; with "" it named no module."""
+        config = self._hello.config
+        changed = {name: value for name, value in given.items() if value != config.get(name)}
+        levels = {name: changed[name] for name in LEVEL_NAMES if name in changed}
+        other = changed.keys() - levels.keys()
+        if other:
+            shown = ", ".join(sorted(other)[:10])
+            notes += (f"init() again, for a run and rank whose monitor is open: the first {shown} stay",)
+        for note in notes:
+            if note not in self._refused:
+                self._refused.add(note)
+                warn(note)
+                self._log(30, "WARNING", "rankside", 0, note)
+        if levels or module not in ("", self._hello.module):
+            self.set_module(module or self._hello.module, **levels)
 
     def _show(self, level_no: int, level: str, file: str, line: int, text: str, at: float) -> None:
         """A line for the console alone."""
@@ -418,6 +467,8 @@ class Monitor:
     def _leave(self, goodbye: bytes) -> None:
         spool, transport = self._spool, self._transport
         if spool is None or transport is None:
+            if self._lost:
+                warn(f"{self.lost} records are lost: there was no room for a spool to the end")
             return
         _quietly(lambda: spool.finish(goodbye))
         delivered = _quietly(lambda: transport.flush(self._options.flush_seconds))
@@ -453,6 +504,17 @@ class Monitor:
             launch={},  # told by the parent
             environ={},
         )
+
+
+def living(exp_root: str, exp_name: str, role: str, label: str, world_size: int) -> Monitor | None:
+    """This process's own monitor of that run and rank, as long as it is open; not one it was forked with."""
+    for monitor in list(_LIVING):
+        hello = monitor._hello
+        theirs = (hello.exp_root, hello.exp_name, hello.role, hello.label, hello.world_size)
+        same = theirs == (exp_root, exp_name, role, label, world_size)
+        if same and hello.parent is None and not monitor._closed:
+            return monitor
+    return None
 
 
 def new_channel(host: str, label: str) -> str:

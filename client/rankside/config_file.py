@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Any, NamedTuple
 
 from rankside.settings import ConfigError
 
-_MOST_BYTES = 8 << 20  # of one file; Primus' longest has 20 KB
+_MOST_BYTES = 512 << 10  # of one file, which take half a second to read; Primus' longest has 20 KB
 _MOST_VALUES = 200_000  # of one file, written out; a few hundred bytes of YAML can stand for billions
 _DEEPEST = 60  # of values in values, and of files that extend files
 _VARIABLE = re.compile(r"\$\{([^:{}]+)(?::([^}]*))?\}")  # the same texts as Primus'
@@ -57,22 +58,34 @@ class Loader:
         self._environ = environ
         self._known: dict[str, Document] = {}
 
-    def load(self, path: Path, above: tuple[str, ...] = ()) -> Document:
-        """The file with all it extends; `above` are the files that led to it. Raises ConfigError."""
+    def load(
+        self, path: Path, above: tuple[str, ...] = (), asked: str = "", doubled: bool = False
+    ) -> Document:
+        """The file with all it extends. Raises ConfigError.
+
+        `above` are the files that led to it, `asked` is the file and key that name it. With `doubled` the
+        last of two equal names counts, as PyYAML and so Primus has it.
+        """
         try:
             real = os.path.realpath(path)
         except (OSError, ValueError):  # a NUL in it, a circle of links
-            raise ConfigError(f"{_cut(str(path))}: cannot be a file") from None
+            raise ConfigError(f"{asked}{_cut(str(path))}: cannot be a file") from None
         if real in above:
             raise ConfigError(f"{above[-1]}: extends: {_cut(str(path))} leads in a circle")
         if len(above) > _DEEPEST:
             raise ConfigError(f"{path}: extends: more than {_DEEPEST} files deep")
         if real not in self._known:
-            self._known[real] = self.build(read(path), str(path), path.parent, (*above, real))
+            found = read(path, asked, doubled)
+            self._known[real] = self.build(found, str(path), path.parent, (*above, real), doubled)
         return self._known[real]
 
     def build(
-        self, given: Mapping[Any, Any], place: str, folder: Path, above: tuple[str, ...] = ()
+        self,
+        given: Mapping[Any, Any],
+        place: str,
+        folder: Path,
+        above: tuple[str, ...] = (),
+        doubled: bool = False,
     ) -> Document:
         """What `given` comes to with its variables and the files it extends, named from `folder` on."""
         values = _Substitution(place, self._environ).mapping(given)
@@ -80,7 +93,7 @@ class Loader:
         base = Document({}, {})
         for word in _BASES:
             for name in _named(values.get(word), f"{place}: {word}"):
-                base = _merged(base, self.load(folder / name, above))
+                base = _merged(base, self.load(folder / name, above, f"{place}: {word}: ", doubled))
         if values.get("includes") is not None:  # whose groups are replaced whole; those of extends, joined
             base = Document(
                 {name: each for name, each in base.values.items() if name not in own}, base.origins
@@ -88,17 +101,17 @@ class Loader:
         return _merged(base, Document(own, dict.fromkeys(_keys(own), place)))
 
 
-def read(path: Path) -> Mapping[Any, Any]:
-    """What the file itself holds. Raises ConfigError."""
+def read(path: Path, asked: str = "", doubled: bool = False) -> Mapping[Any, Any]:
+    """What the file itself holds. Raises ConfigError; see `load`."""
     try:
-        with path.open("rb") as file:
-            data = file.read(_MOST_BYTES + 1)
+        data = _bytes(path)
     except (OSError, ValueError) as error:  # a NUL in the path
-        raise ConfigError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+        raise ConfigError(f"{asked}{path}: {getattr(error, 'strerror', None) or error}") from None
     if len(data) > _MOST_BYTES:
         raise ConfigError(f"{path}: has more than {_MOST_BYTES} bytes; this is no configuration")
     try:
-        found = _PARSERS.get(path.suffix.lower(), _yaml)(path, data.decode("utf-8"))
+        text = data.decode("utf-8-sig")  # an editor of Windows puts a mark before it
+        found = _PARSERS.get(path.suffix.lower(), _yaml)(path, text, doubled)
     except RecursionError:
         raise ConfigError(f"{path}: is nested too deeply") from None
     except UnicodeDecodeError as error:
@@ -108,18 +121,37 @@ def read(path: Path) -> Mapping[Any, Any]:
     return found or {}
 
 
-def _json(path: Path, text: str) -> Any:
+def _bytes(path: Path) -> bytes:
+    """One more than may be. A pipe that nobody writes to is not waited for; it would hold a start up."""
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(fd, "rb") as file:
+        mode = os.fstat(fd).st_mode
+        if not stat.S_ISREG(mode):
+            raise OSError("Is a directory" if stat.S_ISDIR(mode) else "is not a regular file")
+        return file.read(_MOST_BYTES + 1)
+
+
+def _json(path: Path, text: str, doubled: bool) -> Any:
     import json
 
+    def named(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs) and not doubled:
+            twice = next(name for at, (name, _) in enumerate(pairs) if name in dict(pairs[:at]))
+            raise ConfigError(f"{path}: the name {twice[:100]!r} stands twice in one group")
+        return found
+
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=named)
     except json.JSONDecodeError as error:
         raise ConfigError(f"{path}: {error.msg} at line {error.lineno}, column {error.colno}") from None
+    except ConfigError:
+        raise
     except ValueError:  # a number of more digits than Python reads
         raise ConfigError(f"{path}: holds a value that cannot be read") from None
 
 
-def _toml(path: Path, text: str) -> Any:
+def _toml(path: Path, text: str, _doubled: bool) -> Any:
     if sys.version_info >= (3, 11):
         import tomllib
 
@@ -131,29 +163,18 @@ def _toml(path: Path, text: str) -> Any:
     raise ConfigError(f"{path}: reading TOML needs Python 3.11; or give YAML, or a dict")
 
 
-def _yaml(path: Path, text: str) -> Any:
+def _yaml(path: Path, text: str, doubled: bool) -> Any:
+    from rankside import config_yaml
+
     try:
-        import yaml
+        return config_yaml.parsed(text, doubled)
     except ImportError:
         raise ConfigError(f"{path}: reading YAML needs PyYAML: pip install pyyaml; or give a dict") from None
-    try:
-        return yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{path}: {_told(error)}") from None
-    except (ValueError, TypeError, OverflowError, LookupError, AttributeError):  # a date of month 13, say
-        raise ConfigError(f"{path}: holds a value that does not fit its kind") from None
+    except config_yaml.NotYaml as error:
+        raise ConfigError(f"{path}: {error}") from None
 
 
-_PARSERS: dict[str, Callable[[Path, str], Any]] = {".json": _json, ".toml": _toml}
-
-
-def _told(error: Any) -> str:
-    """What is wrong and where, without the line itself, which PyYAML would show."""
-    from rankside.secrets import masked_text
-
-    problem = masked_text(str(getattr(error, "problem", None) or "is no YAML"))[:300]
-    mark = getattr(error, "problem_mark", None)
-    return problem if mark is None else f"{problem} at line {mark.line + 1}, column {mark.column + 1}"
+_PARSERS: dict[str, Callable[[Path, str, bool], Any]] = {".json": _json, ".toml": _toml}
 
 
 class _Substitution:
@@ -166,7 +187,8 @@ class _Substitution:
 
     def mapping(self, given: Mapping[Any, Any], key: Key = ()) -> dict[str, Any]:
         """With names as texts. Raises ConfigError."""
-        return {name: self._value(value, (*key, name)) for name, value in _named_by_text(given)}
+        where = f"{self._place}: {dotted(key)}" if key else self._place
+        return {name: self._value(value, (*key, name)) for name, value in _named_by_text(given, where)}
 
     def _value(self, value: Any, key: Key) -> Any:
         self._left -= 1
@@ -198,11 +220,12 @@ def _merged(base: Document, over: Document) -> Document:
     return Document(_joined(base.values, over.values), {**base.origins, **over.origins})
 
 
-def _named_by_text(given: Mapping[Any, Any]) -> list[tuple[str, Any]]:
+def _named_by_text(given: Mapping[Any, Any], where: str) -> list[tuple[str, Any]]:
     try:
         return [(str(name), value) for name, value in given.items()]
-    except Exception:  # noqa: BLE001  a name of a stranger's type
-        raise ConfigError("config: a name cannot be written as text") from None
+    except Exception as error:  # noqa: BLE001  a mapping or a name of a stranger's type
+        what = f"its names and values cannot be read: {type(error).__name__}"
+        raise ConfigError(f"{where}: {what}") from None
 
 
 def _named(given: Any, where: str) -> list[str]:
@@ -232,4 +255,5 @@ def _keys(values: dict[str, Any], above: Key = ()) -> set[Key]:
 
 def _cut(text: str) -> str:
     plain = text.encode("utf-8", "backslashreplace").decode()
+    plain = plain if plain.isprintable() else repr(plain)[1:-1]
     return plain if len(plain) <= 200 else f"{plain[:200]}..."

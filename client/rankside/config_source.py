@@ -24,8 +24,9 @@ def find(config: Any, module_name: str, environ: Mapping[str, str]) -> Source:
     others: tuple[str, ...] = ()
     if isinstance(config, Mapping):
         place, folder = "config", Path()
-        ours = {name: value for name, value in config.items() if _is_ours(name)}
-        others = tuple(split({name: None for name in config if not _is_ours(name)})[1])
+        given = _read(config)
+        ours = {name: value for name, value in given.items() if _is_ours(name)}
+        others = tuple(split({name: None for name in given if not _is_ours(name)})[1])
         document = loader.build(ours, place, folder)  # what the others hold is left alone
     else:
         path = _path(config)
@@ -39,12 +40,22 @@ def find(config: Any, module_name: str, environ: Mapping[str, str]) -> Source:
     return Source(place, (Layer(flat, document.teller(place)),), others, names)
 
 
+def _read(config: Mapping[Any, Any]) -> dict[Any, Any]:
+    try:
+        return dict(config.items())
+    except Exception as error:  # noqa: BLE001  a stranger's mapping may raise anything
+        what = f"a {type(config).__name__} whose names and values cannot be read: {type(error).__name__}"
+        raise ConfigError(f"init(): config: {what}") from None
+
+
 def _path(config: Any) -> Path:
     try:
+        if isinstance(config, str) and not config.strip():  # a variable that is not set, say
+            raise TypeError
         return Path(config)
-    except (TypeError, ValueError):
-        kind = type(config).__name__
-        raise ConfigError(f"init(): config: a {kind} is not allowed; choices: a path, a dict") from None
+    except Exception:  # noqa: BLE001  a stranger's __fspath__ may raise anything
+        what = shown(config) if isinstance(config, str) else f"a {type(config).__name__}"
+        raise ConfigError(f"init(): config: {what} is not allowed; choices: a path, a dict") from None
 
 
 def _is_ours(name: Any) -> bool:

@@ -20,6 +20,8 @@ from pathlib import Path
 AUTO = "auto"
 _TMP = Path("/tmp")
 SERVICE_SOCKET = "/run/rankside/agent.sock"
+CHOICES = "auto, /a/path or ipc:///a/path, tcp://host:port (an agent's: on this host only)"
+_LONGEST_PATH = 107  # bytes of a unix socket's; longer ones are cut or refused by the kernel
 _START_DEADLINE = 30.0  # an agent on a loaded node; a second at most on a quiet one
 # What the launcher set for a rank is not true of the agent.
 _OF_A_RANK = ("RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "WANDB_SERVICE", "RANKSIDE_DISABLE")
@@ -51,14 +53,29 @@ def default_endpoint() -> str:
     return f"ipc://{runtime_dir()}/agent.sock"
 
 
+def named(given: object) -> str:
+    """An endpoint as ranks and agents write it; a bare path is a socket's. Raises ValueError with choices."""
+    text = given if isinstance(given, str) else ""
+    path = text.removeprefix("ipc://")
+    if path.startswith("/") and not path.endswith("/") and "\0" not in path:
+        if len(os.fsencode(path)) <= _LONGEST_PATH:
+            return f"ipc://{path}"
+        raise ValueError(f"endpoint: {path}: has more than the {_LONGEST_PATH} bytes of a socket's path")
+    host, _, port = text.removeprefix("tcp://").rpartition(":")
+    if text == AUTO or (text.startswith("tcp://") and host and (port.isdecimal() or port == "*")):
+        return text
+    raise ValueError(f"endpoint: {given!r} is not allowed; choices: {CHOICES}")
+
+
 def choose(given: str | None) -> tuple[str, bool]:
     """The endpoint to talk to now, and whether an agent may be started there.
 
-    The argument, $RANKSIDE_ENDPOINT, the node's service, this user's own agent, in this order.
+    The argument, $RANKSIDE_ENDPOINT, the node's service, this user's own agent, in this order. Raises
+    ValueError for what is none.
     """
-    named = given or os.environ.get("RANKSIDE_ENDPOINT") or AUTO
-    if named != AUTO:
-        return named, False
+    wanted = named(given or os.environ.get("RANKSIDE_ENDPOINT") or AUTO)
+    if wanted != AUTO:
+        return wanted, False
     if listens(f"ipc://{SERVICE_SOCKET}"):
         return f"ipc://{SERVICE_SOCKET}", False
     return default_endpoint(), True
@@ -118,13 +135,13 @@ def own_default(root: Path) -> None:
 
 def spool_group(given: str | None) -> str:
     """Sub-folder for the channels of one agent: agents on other endpoints leave it alone."""
-    named = given or os.environ.get("RANKSIDE_ENDPOINT") or AUTO
-    if named == AUTO:
+    wanted = named(given or os.environ.get("RANKSIDE_ENDPOINT") or AUTO)
+    if wanted == AUTO:
         return "node"
     plain = (f"ipc://{SERVICE_SOCKET}", default_endpoint())
     import hashlib
 
-    return "node" if named in plain else hashlib.sha256(named.encode()).hexdigest()[:12]
+    return "node" if wanted in plain else hashlib.sha256(os.fsencode(wanted)).hexdigest()[:12]
 
 
 def start_agent(

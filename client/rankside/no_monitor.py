@@ -11,6 +11,12 @@ from types import TracebackType
 from typing import Any
 
 from rankside.client import Monitor
+from rankside.level import INFO, Level
+
+
+def disabled(environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether RANKSIDE_DISABLE asks for it."""
+    return environ.get("RANKSIDE_DISABLE", "") not in ("", "0")
 
 
 class NoMonitor(Monitor):
@@ -72,7 +78,7 @@ class NoMonitor(Monitor):
     def artifact(self, path: str | os.PathLike[str]) -> None:
         """Nothing."""
 
-    def log(self, message: object, level: str = "INFO", **fields: Any) -> None:
+    def log(self, message: object, level: str | int = "INFO", **fields: Any) -> None:
         """Nothing."""
 
     def capture_logging(
@@ -82,6 +88,10 @@ class NoMonitor(Monitor):
 
     def set_module(self, name: str, **levels: str) -> None:
         """Nothing."""
+
+    def _level(self, given: Any) -> Level:
+        """Nobody hears it."""
+        return INFO
 
     def _log(self, *_given: Any, **_named: Any) -> None:
         """Nothing."""

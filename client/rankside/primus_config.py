@@ -114,7 +114,7 @@ def _preset(
     places = [folder / file, *(home / _FOLDERS.get(framework, framework) / file for home in homes)]
     found = next(filter(_is_file, places), None)
     if found is not None:
-        document = loader.load(found)
+        document = loader.load(found, doubled=True)  # Primus' own may hold some
         return Layer(document.values, document.teller(str(found)), nulls=True, own=False)
     if homes or "/" in name:
         choices = ", ".join(dict.fromkeys(map(str, places)))

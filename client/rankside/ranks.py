@@ -12,7 +12,6 @@ from types import FrameType, SimpleNamespace
 from typing import Any
 
 import rankside
-from rankside.parameters import LEVELS
 
 __all__ = [
     "debug_rank_0",
@@ -85,7 +84,7 @@ def error_rank_all(message: object, *args: Any, **kwargs: Any) -> None:
     _log("ERROR", message, sys._getframe(1))
 
 
-def log_once(message: object, level: str = "INFO") -> None:
+def log_once(message: object, level: str | int = "INFO") -> None:
     """Each text once in this process, from every rank."""
     text = shown(message)
     if text not in _said and len(_said) < _MOST_SAID:
@@ -105,9 +104,14 @@ def log_dict_aligned(title: str, data: Any, indent: str = "  ", rank_filter: str
     `data` is a mapping or a namespace; groups in it are flattened to `group.name`. `rank_filter` is rank_0,
     rank_last or rank_all; another one counts as rank_0.
     """
-    if not FILTERS.get(rank_filter, FILTERS["rank_0"])(rankside.current()):
+    wanted = rank_filter if isinstance(rank_filter, str) else "rank_0"
+    if not FILTERS.get(wanted, FILTERS["rank_0"])(rankside.current()):
         return
-    for line in aligned(title, data, indent):
+    try:
+        lines = aligned(title, data, indent)
+    except Exception as error:  # noqa: BLE001  a foreign mapping may raise anything
+        lines = [f"{shown(title)}: cannot be shown: {type(error).__name__}"]
+    for line in lines:
         _log("INFO", line, sys._getframe(1))
 
 
@@ -139,10 +143,11 @@ FILTERS: dict[str, Callable[[Any], bool]] = {
 }
 
 
-def _log(level: str, message: object, frame: FrameType) -> None:
-    name = level.upper()
+def _log(level: Any, message: object, frame: FrameType) -> None:
+    monitor = rankside.current()
+    number, name = monitor._level(level)
     stem = str(frame.f_globals.get("__name__", "")).rpartition(".")[2]
-    rankside.current()._log(LEVELS.get(name, 20), name, stem, frame.f_lineno, shown(message))
+    monitor._log(number, name, stem, frame.f_lineno, shown(message))
 
 
 def key_value(key: object, value: object = "") -> str:

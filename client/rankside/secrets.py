@@ -78,6 +78,14 @@ def masked_text(text: str, known: Sequence[str] = ()) -> str:
     return text
 
 
+def masked_plain(text: str, known: Sequence[str] = ()) -> str:
+    """Sentences of ours, in which file names and parameters stand before colons: without what is a secret
+    by its form or is one of the `known`, and whatever stands behind `token:` stays."""
+    for value in known:
+        text = text.replace(value, MASK)
+    return _URL.sub(f"//{MASK}@", _SHAPES.sub(MASK, text))
+
+
 def _masked_json(text: str) -> str | None:
     """None where it is no JSON; its own spelling stays where nothing was masked."""
     import json

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from rankside.identity import safe_name
+from rankside import endpoint as endpoints
+from rankside.endpoint import AUTO
 from rankside.layer import Layer, Source
 from rankside.parameters import LEVELS, PARAMETERS
 
 LEVEL_NAMES = ("sink_level", "file_sink_level", "stderr_sink_level")
 _LONGEST = 200  # characters of a value or name in an error
-_LONGEST_ROOT = 3500  # bytes of a path, of the 4096 that the kernel takes: files of the run lie below
 _MOST_GUESSED = 1000  # unknown names that are compared with ours; Megatron has 600
 _MOST_HINTS = 10
 _ALIKE = 0.82  # Megatron's eval_interval is as like log_interval as 0.8
@@ -58,11 +58,11 @@ def _resolved(
 ) -> Config:
     source = Source("config") if config is None else _found(config, module_name, environ)
     values = {name: copy.copy(parameter.default) for name, parameter in PARAMETERS.items()}
-    theirs = [name for layer in source.layers if layer.own for name in split(layer.values)[1]]
+    theirs = [name for layer in source.layers if layer.own for name in split(layer.values, layer.where)[1]]
     notes = _about_unknown(source.place, list(dict.fromkeys((*theirs, *source.others))), environ)
     given: dict[str, str] = {}
     for layer in (*source.layers, Layer(overrides, "init(): {}".format)):
-        known, unknown = split(layer.values)
+        known, unknown = split(layer.values, layer.where)
         for name, value in known.items():
             if value is None and layer.nulls:
                 values[name] = copy.copy(PARAMETERS[name].default)
@@ -72,7 +72,11 @@ def _resolved(
     notes += _about_unknown("init()", unknown, environ)
     if "framework" not in given and (given.keys() & _TITAN or source.place.endswith(".toml")):
         values["framework"] = "torchtitan"
-    remarks = (*(_masked(text, environ) for text in source.remarks), *_forced(values))
+    remarks = (
+        *(_masked(text, environ) for text in source.remarks),
+        *_forced(values),
+        *_about_secrets(values, given, environ),
+    )
     return Config(values, tuple(notes), remarks, given, dict(source.names))
 
 
@@ -120,14 +124,19 @@ def _forced(values: dict[str, Any]) -> tuple[str, ...]:
     return ("profile is true: disable_tensorboard is set to false",)
 
 
-def split(given: Mapping[Any, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Known parameters by their full name, and the names that are none."""
+def split(
+    given: Mapping[Any, Any], where: Callable[[str], str] = "config: {}".format
+) -> tuple[dict[str, Any], list[str]]:
+    """Known parameters by their full name, and the names that are none.
+
+    Raises ConfigError where one that is a section holds a plain value; `where` tells its place.
+    """
     known: dict[str, Any] = {}
     unknown: list[str] = []
     for key, value in given.items():
         name = _as_text(key)
-        if name in GROUPS and isinstance(value, Mapping):
-            inner, strange = split({f"{name}.{sub}": item for sub, item in value.items()})
+        if name in GROUPS:
+            inner, strange = split(_section(where(name), name, value), where)
             known.update(inner)
             unknown += strange
         elif name in PARAMETERS:
@@ -135,6 +144,16 @@ def split(given: Mapping[Any, Any]) -> tuple[dict[str, Any], list[str]]:
         else:
             unknown.append(name)
     return known, unknown
+
+
+def _section(place: str, group: str, value: Any) -> dict[str, Any]:
+    """What a section holds, by full names; nothing at all in an empty one."""
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        choices = ", ".join(name.partition(".")[2] for name in PARAMETERS if name.startswith(f"{group}."))
+        raise ConfigError(f"{place}: {shown(value)} is not allowed, it is a section; it may hold {choices}")
+    return {f"{group}.{_as_text(name)}": item for name, item in value.items()}
 
 
 def _as_text(name: Any) -> str:
@@ -161,7 +180,8 @@ def shown(value: Any) -> str:
     from rankside import record, secrets
 
     try:
-        text = repr(secrets.masked_params(value)) if type(value) in (dict, list, str) else repr(value)
+        plain = type(value) in (dict, list, str)
+        text = repr(secrets.masked_params(value)) if plain else secrets.masked_text(repr(value))
     except Exception:  # noqa: BLE001  a stranger's repr, or values in a circle
         text = f"a {type(value).__name__}"
     return record.cut(text, _LONGEST)
@@ -170,7 +190,25 @@ def shown(value: Any) -> str:
 def _masked(text: str, environ: Mapping[str, str]) -> str:
     from rankside import secrets
 
-    return secrets.masked_text(text, secrets.known_values(environ))
+    return secrets.masked_plain(text, secrets.known_values(environ))
+
+
+def _about_secrets(
+    values: Mapping[str, Any], given: Mapping[str, str], environ: Mapping[str, str]
+) -> Iterator[str]:
+    """A project that is named as a secret is: masked, it would be another project; so it is told of."""
+    texts = {name: values[name] for name in given if type(values[name]) is str}
+    if not texts:
+        return
+    from rankside import secrets
+
+    known = secrets.known_values(environ)
+    for name, text in texts.items():
+        if any(value in text for value in known):
+            yield (
+                f"{given[name]}: {name}: holds the value of a secret variable of the environment; it is kept "
+                "in the agent's folder and given to the trackers as it is"
+            )
 
 
 def _about_unknown(where: str, unknown: list[str], environ: Mapping[str, str]) -> list[str]:
@@ -189,64 +227,16 @@ def _about_unknown(where: str, unknown: list[str], environ: Mapping[str, str]) -
     return [_masked(f"{where}: unknown parameters ignored: {listed}", environ)]
 
 
-class Place(NamedTuple):
-    """Where a run's files go, and the names of its parts."""
-
-    exp_root: str
-    exp_name: str
-    team: str
-    user: str
-
-
-def find_place(
-    exp_name: str | None,
-    exp_root: str | os.PathLike[str] | None,
-    workspace: str | os.PathLike[str] | None,
-    work_group: str | None,
-    user_name: str | None,
-    environ: Mapping[str, str] = os.environ,
-    told: Mapping[str, str] | None = None,
-) -> Place:
-    """`exp_root`, or {workspace}/{work_group}/{user_name}/{exp_name} as Primus builds it; absolute.
-
-    What is not given is what the configuration file has `told`, else the environment. Raises ConfigError for
-    a name without a folder in it ("/"), and where none could lie so deep.
-    """
-    told = told or {}
-    exp_name = exp_name or told.get("exp_name")
-    workspace = workspace if workspace is not None else told.get("workspace") or None
-    # YAML makes a number of a name like 007
-    team = str(work_group or told.get("work_group") or environ.get("PRIMUS_TEAM") or "default")
-    user = str(user_name or told.get("user_name") or environ.get("PRIMUS_USER") or _login())
-    if exp_root is not None:
-        root = os.path.abspath(os.fspath(exp_root))
-        return Place(root, str(exp_name or os.path.basename(root) or "experiment"), team, user)
-    name = str(exp_name or environ.get("PRIMUS_EXP_NAME") or "experiment")
-    space = os.fspath(workspace) if workspace is not None else environ.get("PRIMUS_WORKSPACE") or "./output"
-    named = {"work_group": team, "user_name": user, "exp_name": name}
-    parts = [folder for what, text in named.items() for folder in _folders(what, text)]
-    root = os.path.abspath(os.path.join(space, *parts))
-    if len(root.encode(errors="replace")) > _LONGEST_ROOT:
-        raise ConfigError(f"init(): exp_name: {shown(name)} makes a path that no file below it could have")
-    return Place(root, name, team, user)
-
-
-def _folders(what: str, name: str) -> list[str]:
-    """The folders that a name stands for: at least one, so that no run lies where the runs of a user do."""
-    found = [safe_name(part) for part in name.split("/") if part]
-    if not found:
-        raise ConfigError(f"init(): {what}: {name!r} names no folder")
-    return found
-
-
 def check_limits(spool_bytes: Any, flush_seconds: Any, endpoint: Any) -> None:
     """Refuse what no spool or transport can work with. Raises ConfigError."""
     _demand(
         "spool_bytes", spool_bytes, _is_number(spool_bytes) and spool_bytes >= 1, "a number of bytes from 1"
     )
     _demand("flush_seconds", flush_seconds, _is_number(flush_seconds), "a number of seconds from 0")
-    known = endpoint is None or (isinstance(endpoint, str) and (endpoint == "auto" or "://" in endpoint))
-    _demand("endpoint", endpoint, known, "auto, ipc:///path, tcp://host:port")
+    try:
+        endpoints.named(AUTO if endpoint is None else endpoint)
+    except ValueError as error:
+        raise ConfigError(f"init(): {error}") from None
 
 
 def _is_number(value: Any) -> bool:
@@ -256,12 +246,3 @@ def _is_number(value: Any) -> bool:
 def _demand(name: str, value: Any, good: bool, choices: str) -> None:
     if not good:
         raise ConfigError(f"init(): {name}: {value!r} is not allowed; choices: {choices}")
-
-
-def _login() -> str:
-    try:
-        import getpass
-
-        return getpass.getuser()
-    except (OSError, KeyError):  # a container's uid without a name
-        return str(os.getuid())

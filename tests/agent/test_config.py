@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from rankside.endpoint import default_endpoint
+from rankside.settings import ConfigError, check_limits
 from rankside_agent.config import Settings, SettingsError, load
 
 
@@ -105,6 +106,18 @@ def test_auto_is_this_users_own_endpoint(monkeypatch: pytest.MonkeyPatch, named:
     monkeypatch.setenv("RANKSIDE_ENDPOINT", named)
     assert load(None).resolved_endpoint() == default_endpoint()
     assert load(None, endpoint="ipc:///x/a.sock").resolved_endpoint() == "ipc:///x/a.sock"
+
+
+def test_an_endpoint_is_written_as_ranks_write_it_and_refused_in_the_same_words(monkeypatch):
+    monkeypatch.setenv("RANKSIDE_ENDPOINT", "/x/a.sock")
+    assert load(None).resolved_endpoint() == "ipc:///x/a.sock"
+    assert load(None, endpoint="/y/a.sock").resolved_endpoint() == "ipc:///y/a.sock"
+    for bad in ("a.sock", "ipc://a.sock", "http://h:1"):
+        with pytest.raises(ValueError) as by_agent:
+            load(None, endpoint=bad).resolved_endpoint()
+        with pytest.raises(ConfigError) as by_rank:
+            check_limits(1, 0, bad)
+        assert str(by_rank.value) == f"init(): {by_agent.value}"
 
 
 def test_another_endpoint_has_a_state_folder_of_its_own(monkeypatch: pytest.MonkeyPatch):

@@ -144,11 +144,15 @@ def test_a_removed_or_replaced_socket_is_noticed_and_not_removed_by_us(
         "inproc://x",
         "auto",
         "",
-        "/tmp/a.sock",
+        "a.sock",
+        "ipc://a.sock",
+        "/tmp/",
     ],
 )
 def test_nothing_but_a_path_or_this_host_is_bound(target: str):
-    with pytest.raises(ValueError, match=r"endpoint: .*choices: ipc:///path, or tcp on this host only"):
+    with pytest.raises(
+        ValueError, match=r"endpoint: .*choices: auto, /a/path or ipc:///a/path, tcp://host:port"
+    ):
         Endpoint(zmq.Context(), target)
 
 
@@ -162,13 +166,13 @@ def test_tcp_on_this_host_is_bound_and_a_second_one_is_refused(bind: Callable[[s
 
 
 def test_a_path_that_is_too_long_is_refused_with_the_limit(place: Path):
-    with pytest.raises(ValueError, match="longer than the 107 bytes"):
+    with pytest.raises(ValueError, match="has more than the 107 bytes"):
         Endpoint(zmq.Context(), f"ipc://{place}/{'x' * 100}")
 
 
 @pytest.mark.parametrize("target", ["ipc://a.sock", "ipc://./a.sock", "ipc://@abstract", "ipc://"])
 def test_a_relative_path_is_refused(target: str):
-    with pytest.raises(ValueError, match="must be an absolute path"):
+    with pytest.raises(ValueError, match="is not allowed; choices: auto, /a/path"):
         Endpoint(zmq.Context(), target)
 
 

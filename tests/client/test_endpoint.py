@@ -76,6 +76,33 @@ def test_the_argument_comes_before_the_environment_and_that_before_what_is_there
     assert endpoint.choose(None) == ("ipc:///mine", True)
 
 
+def test_a_bare_path_is_a_socket_s(monkeypatch):
+    monkeypatch.setenv("RANKSIDE_ENDPOINT", "/run/x/agent.sock")
+    assert endpoint.choose(None) == endpoint.choose("ipc:///run/x/agent.sock")
+    assert endpoint.choose(None) == ("ipc:///run/x/agent.sock", False)
+    assert endpoint.spool_group(None) == endpoint.spool_group("ipc:///run/x/agent.sock")
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        *("a.sock", "ipc://a.sock", "ipc://@abstract", "ipc://", "/", "/run/x/", "/a\0b", " /a"),
+        *("tcp://host", "tcp://:5555", "tcp://host:port", "inproc://x", "x", "", 7, None, b"/a"),
+    ],
+)
+def test_what_is_no_endpoint_is_refused_with_the_choices(given):
+    with pytest.raises(
+        ValueError, match=r"^endpoint: .* is not allowed; choices: auto, /a/path or ipc:///a/"
+    ):
+        endpoint.named(given)
+
+
+def test_a_path_that_no_socket_can_have_is_refused():
+    assert endpoint.named("/" + "x" * 106).endswith("x")
+    with pytest.raises(ValueError, match="107 bytes"):
+        endpoint.named("/" + "x" * 107)
+
+
 def test_somebody_listens_only_where_connections_are_taken(here, listening):
     path = here / "a.sock"
     assert not endpoint.listens(f"ipc://{path}")

@@ -12,7 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rankside.parameters import PARAMETERS
-from rankside.settings import ConfigError, find_place, resolve
+from rankside.place import find_place
+from rankside.settings import ConfigError, resolve
 
 pytest.importorskip("yaml")
 
@@ -310,9 +311,9 @@ def test_of_an_included_file_groups_are_replaced_whole(write):
 
 def test_a_missing_file_is_refused_by_its_name(write, here):
     assert refused(here / "none.yaml") == f"{here}/none.yaml: No such file or directory"
-    assert (
-        refused(write("exp.yaml", "extends: [gone.yaml]")) == f"{here}/gone.yaml: No such file or directory"
-    )
+    for word in ("extends", "includes"):
+        asked = write("exp.yaml", f"{word}: [gone.yaml]")
+        assert refused(asked) == f"{asked}: {word}: {here}/gone.yaml: No such file or directory"
     assert refused(write("exp.yaml", "extends: ['']")).endswith(
         "exp.yaml: extends: is not allowed; choices: a path, a list of paths"
     )
@@ -485,7 +486,7 @@ def test_a_few_bytes_that_stand_for_billions_of_values_are_refused(write):
 
 
 def test_a_file_without_an_end_is_refused():
-    assert "this is no configuration" in refused("/dev/zero")
+    assert refused("/dev/zero") == "/dev/zero: is not a regular file"
 
 
 @pytest.mark.parametrize("config", [5, b"run.yaml", ["run.yaml"], object(), "", "a\0b", "\ud800"])

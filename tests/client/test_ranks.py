@@ -96,3 +96,25 @@ def test_without_a_monitor_nothing_happens():
     assert rankside.current().rank is None
     ranks.log_rank_0("nobody hears")
     ranks.log_dict_aligned("nobody", {"hears": 1})
+
+
+class Unreadable(dict):
+    """A mapping that raises when it is looked into."""
+
+    def items(self):
+        raise RuntimeError("out of order")
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: ranks.log_once("a number as a level", 20),
+        lambda: ranks.log_once("no level", None),
+        lambda: ranks.log_dict_aligned("no filter", {"a": 1}, rank_filter=[]),
+        lambda: ranks.log_dict_aligned("no filter", {"a": 1}, rank_filter=None),
+        lambda: ranks.log_dict_aligned("no mapping", Unreadable()),
+        lambda: ranks.log_dict_aligned(["no", "title"], {"a": 1}, indent=None),
+    ],
+)
+def test_wrong_arguments_are_said_all_the_same(said, call):
+    assert "INFO" in [level for level, *_ in said(0, call)]

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 import rankside
 from rankside import settings
 from rankside.parameters import PARAMETERS
-from rankside.settings import ConfigError, find_place, resolve
+from rankside.place import find_place
+from rankside.settings import ConfigError, resolve
 
 DEFAULTS = {name: row.default for name, row in PARAMETERS.items()}
 YAML = """
@@ -170,8 +171,19 @@ def test_unknown_names_are_one_remark_with_the_likely_ones_named():
     assert "metrics.log_fre (did you mean metrics.log_freq?)" in note
 
 
-def test_a_group_that_is_no_mapping_is_an_unknown_name():
-    assert "metrics" in resolve({"metrics": 3}, {}).notes[0]
+@pytest.mark.parametrize("value", [3, "fast", True, ["log_freq"]])
+def test_a_section_that_is_given_a_plain_value_is_refused_with_what_it_may_hold(here, value):
+    told = f"metrics: {value!r} is not allowed, it is a section; it may hold enable_wandb, enable_tensor"
+    (here / "run.json").write_text(json.dumps({"metrics": value}))
+    for config, overrides, place in (
+        ({"metrics": value}, {}, "config"),
+        (here / "run.json", {}, f"{here}/run.json"),
+        (None, {"metrics": value}, "init()"),
+    ):
+        with pytest.raises(ConfigError) as error:
+            resolve(config, overrides)
+        assert str(error.value).startswith(f"{place}: {told}")
+    assert resolve({"metrics": None, "profiling": {}}, {}).values == DEFAULTS
 
 
 @pytest.mark.parametrize(
@@ -238,7 +250,7 @@ def test_a_given_root_is_taken_as_it_is(here):
     assert find_place("name", here / "run", None, "t", "u", {}).exp_name == "name"
 
 
-@pytest.mark.parametrize("name", ["../../etc", "..", ".", "a/../../b", "a\\b", "%2e%2e", "a\nb"])
+@pytest.mark.parametrize("name", ["../../etc", "..", ".", "a/../../b", "a\\b", "%2e%2e"])
 def test_no_name_leaves_the_workspace(name):
     for found in (find_place(name, None, "/w", "t", "u", {}), find_place("e", None, "/w", name, name, {})):
         assert found.exp_root.startswith("/w/")
@@ -263,7 +275,7 @@ def test_whatever_its_name_a_run_lies_below_its_users_folder(name):
     try:
         root = find_place(name, None, "/w", "t", "u", {}).exp_root
     except ConfigError:
-        assert not name.strip("/")
+        assert not name.strip("/") or set(name) & {"\0", "\n"}
         return
     assert os.path.commonpath([root, "/w/t/u"]) == "/w/t/u"
     assert root != "/w/t/u"
@@ -277,9 +289,25 @@ def test_a_long_name_is_cut_and_one_too_deep_for_the_kernel_is_refused():
         find_place("deep/" * 1000, None, "/w", "t", "u", {})
 
 
-def test_a_name_with_a_nul_is_refused_at_the_start(here):
-    with pytest.raises(ConfigError, match="exp_name is too long or holds a NUL"):
-        rankside.init(exp_name="a\0b", workspace=here)
+@pytest.mark.parametrize("char", ["\0", "\n", "\x1b", "\x7f", "\x85"])
+@pytest.mark.parametrize("which", ["exp_name", "work_group", "user_name"])
+def test_a_control_character_in_a_name_is_refused_with_the_name(here, char, which):
+    given = {"exp_name": "e", "workspace": here, which: f"a{char}b"}
+    told = f"init(): {which}: {f'a{char}b'!r} is not allowed; choices: a text without control characters"
+    for more in ({}, {"exp_root": here / "run"}):
+        with pytest.raises(ConfigError) as error:
+            rankside.init(**given, **more)
+        assert str(error.value) == told
+
+
+@pytest.mark.parametrize("which", ["exp_root", "workspace"])
+def test_a_folder_that_is_no_path_is_refused(which):
+    for bad in ("a\0b", 5, b"x", " "):
+        with pytest.raises(ConfigError, match=rf"^init\(\): {which}: .* is not allowed; choices: a path$"):
+            rankside.init(**{which: bad})
+
+
+def test_a_name_that_is_too_long_is_refused_at_the_start(here):
     with pytest.raises(ConfigError, match="exp_name is too long"):
         rankside.init(exp_name="x" * 5000, workspace=here)
 

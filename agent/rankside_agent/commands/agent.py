@@ -11,7 +11,7 @@ from rankside_agent.commands import fail
 
 def agent(
     config: Annotated[str, typer.Option(help="YAML file with the keys of configs/agent.yaml.")] = "",
-    endpoint: Annotated[str, typer.Option(help="Where ranks connect, ipc:///path or tcp on this host.")] = "",
+    endpoint: Annotated[str, typer.Option(help="Where ranks connect: a path, or tcp on this host.")] = "",
     state_dir: Annotated[str, typer.Option(help="Journals and cursors; a local disk.")] = "",
     auto: Annotated[bool, typer.Option(help="Leave when all runs are done and delivered.")] = False,
     debug: Annotated[bool, typer.Option(help="Log at DEBUG.")] = False,

@@ -19,7 +19,7 @@ import typer
 
 from rankside.endpoint import listens
 from rankside.identity import host, safe_name
-from rankside.settings import find_place
+from rankside.place import find_place
 from rankside_agent.commands import fail
 from rankside_agent.demo.trackers import TRACKERS
 

@@ -67,6 +67,8 @@ def _answer(endpoint: str, timeout: float) -> dict[str, Any]:
         except NoAnswer as error:
             if endpoint or endpoints.listens(target):
                 fail(_leaving() or str(error), 1)
+    except ValueError as error:
+        fail(str(error), 2)
     except OSError as error:
         fail(str(error), 1)
     return {"agent": None, "runs": []}

@@ -19,15 +19,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from rankside_agent.loss import LATER, NO_LOSS, is_loss, real
 from rankside_agent.sinks.points import Notice, Point, Scalars, Source
 
 if TYPE_CHECKING:
     from rankside_agent.sinks.base import Counts
 
 MOST_HELD = 200_000  # values of other ranks; some 20 MB
-_LATER = 2  # steps, or records, that the last rank may go on without a loss before another's counts
 _ATTEMPTS = 8  # remembered
-_NO_LOSS = -1.0
 
 
 class _Held(NamedTuple):
@@ -120,7 +119,7 @@ class Speaker:
 
     def _last(self, attempt: _Attempt, point: Scalars) -> Iterator[Point]:
         losses = {name for name in point.values if is_loss(name)}
-        marks = {name for name in losses - attempt.real if point.values[name] == _NO_LOSS}
+        marks = {name for name in losses - attempt.real if point.values[name] == NO_LOSS}
         if point.source.world_size > 1 and marks:
             self._counts.refused += len(marks)
             kept = {name: value for name, value in point.values.items() if name not in marks}
@@ -147,7 +146,7 @@ class Speaker:
     def _lend(self, attempt: _Attempt, names: set[str]) -> Iterator[Point]:
         """Losses the last rank does not have come from whoever has them; what it has, others need not say."""
         for point, heard in attempt.taken():
-            kept = {n: v for n, v in _real(point.values).items() if n not in attempt.real}
+            kept = {n: v for n, v in real(point.values).items() if n not in attempt.real}
             if any(name in names or name in attempt.lent for name in kept):
                 yield from self._borrow(attempt, point._replace(values=kept))
             elif kept and not attempt.over:
@@ -157,7 +156,7 @@ class Speaker:
                 yield from self._skip(point)
 
     def _other(self, attempt: _Attempt, point: Scalars) -> Iterator[Point]:
-        wanted = {n: v for n, v in _real(point.values).items() if n not in attempt.real}
+        wanted = {n: v for n, v in real(point.values).items() if n not in attempt.real}
         marks_only = all(is_loss(name) for name in point.values) and not wanted
         if marks_only or (attempt.spoken and not wanted):
             yield from self._skip(point)
@@ -179,7 +178,7 @@ class Speaker:
 
     def _appoint(self, attempt: _Attempt, point: Scalars | None) -> Iterator[Point]:
         held = [*(each.point for each in attempt.taken()), *([point] if point else [])]
-        attempt.deputy = min(held, key=lambda each: (not _real(each.values), each.source.rank)).source.label
+        attempt.deputy = min(held, key=lambda each: (not real(each.values), each.source.rank)).source.label
         first = next(each for each in held if each.source.label == attempt.deputy)
         yield _notice(first, "all")
         for each in held:
@@ -205,23 +204,13 @@ class Speaker:
 def _is_past(held: _Held, step: int | None, heard: int) -> bool:
     """Whether the last rank has gone on far enough to have said the same, had it anything to say."""
     if held.point.step is None or step is None:
-        return heard >= held.heard + _LATER
-    return step >= held.point.step + _LATER
+        return heard >= held.heard + LATER
+    return step >= held.point.step + LATER
 
 
 def _counted(point: Scalars) -> int:
     """1, unless the record has already arrived under its rank's own name."""
     return int(point.source.last or not point.source.everyone)
-
-
-def is_loss(name: str) -> bool:
-    """Whether a metric is a loss; the loss scale is none."""
-    plain = name.lower()
-    return "loss" in plain and "scale" not in plain
-
-
-def _real(values: Mapping[str, float]) -> dict[str, float]:
-    return {name: value for name, value in values.items() if is_loss(name) and value != _NO_LOSS}
 
 
 def _notice(point: Scalars, names: str) -> Notice:

@@ -13,8 +13,6 @@ from typing import NamedTuple
 from rankside_agent.catalog import UnknownRun, find_run, run_at
 from rankside_agent.snapshot import stored
 
-_NUMBERED = re.compile(r"(?P<name>.*)@(?P<number>\d{1,9})", re.DOTALL)
-
 
 class NoSnapshot(LookupError):
     """There is none; says what there is."""
@@ -69,19 +67,40 @@ def _attempts(title: str, root: Path) -> list[Attempt]:
 
 def _meant(state_dir: Path, text: str) -> tuple[str, Path, int | None]:
     """The run's title and folder, and the attempt's number where one is named. Names may hold an @ too."""
-    numbered = _NUMBERED.fullmatch(text)
-    if os.path.isdir(text) or (os.sep in text and not numbered):
-        path = Path(os.path.abspath(text))
-        inside = re.fullmatch(r"attempt-(\d{1,9})", path.name) if path.parent.name == "snapshot" else None
-        return (*_at(path), int(inside[1]) if inside else None)
+    other: NoSnapshot | None = None
+    if os.path.isdir(text):
+        try:
+            return _in_folder(Path(os.path.abspath(text)))
+        except NoSnapshot as problem:
+            other = problem
     try:
-        run = find_run(state_dir, text or None)
-    except UnknownRun:
-        if numbered is None:
-            raise
-        title, root, _ = _meant(state_dir, numbered["name"])
-        return title, root, int(numbered["number"])
+        run = find_run(state_dir, text or None)  # a name may look like a path, too: "team/llama"
+    except UnknownRun as unknown:
+        if other is not None:
+            raise other from None
+        return _numbered_run(state_dir, text, unknown)
     return run.exp_name, run.exp_root, None
+
+
+def _in_folder(path: Path) -> tuple[str, Path, int | None]:
+    inside = re.fullmatch(r"attempt-(\d{1,9})", path.name) if path.parent.name == "snapshot" else None
+    return (*_at(path), int(inside[1]) if inside else None)
+
+
+def _numbered_run(state_dir: Path, text: str, unknown: UnknownRun) -> tuple[str, Path, int | None]:
+    """What stands before the last @, and the number behind it. Raises NoSnapshot, and UnknownRun."""
+    name, at, number = text.rpartition("@")
+    try:
+        title, root, _ = _meant(state_dir, name) if at and name else (None, None, None)
+    except LookupError:
+        title = root = None
+    if title is None or root is None:
+        problem = f"{text} is no folder of a run, nor the name of one: {unknown}"
+        raise NoSnapshot(problem) if os.sep in text else unknown
+    if not re.fullmatch(r"[0-9]{1,9}", number):
+        numbers = ", ".join(str(attempt.number) for attempt in _attempts(title, root))
+        raise NoSnapshot(f"{text}: {number!r} is no number of an attempt; {title} has {numbers}")
+    return title, root, int(number)
 
 
 def _at(path: Path) -> tuple[str, Path]:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from rankside import record
 from rankside.wire import Kind
 from rankside_agent.training.averages import ELAPSED, TFLOPS, TOKENS, Averages, tokens_per_second_per_gpu
+from rankside_agent.training.lent import Known, Lent
 from rankside_agent.training.line import training_line
 from rankside_agent.training.memory import Memory, of_process
 from rankside_agent.training.progress import progress_line, seconds_left
@@ -46,8 +47,8 @@ class Samples:
     """Those of one channel, the last rank's. Owned by the agent's loop; nothing here waits or raises.
 
     `ask(then)` starts a poll of the GPUs, after which `then` is called with the rank's Memory, or None.
-    `ranks` gives the ranks of this node that are alive, `elsewhere` the fullest GPU of other nodes. `resume`
-    is that of the last answer, or empty.
+    `ranks` gives the ranks of this node that are alive, `elsewhere` the fullest GPU of other nodes, `lent`
+    the losses that other ranks have. `resume` is that of the last answer, or empty.
     """
 
     def __init__(
@@ -58,12 +59,14 @@ class Samples:
         ranks: Callable[[], set[str]],
         resume: Mapping[str, Any],
         elsewhere: Callable[[], Memory | None] = lambda: None,
+        lent: Lent | None = None,
     ) -> None:
         self._config = config
         self._world_size = max(world_size, 1)
         self._ask = ask
         self._ranks = ranks
         self._elsewhere = elsewhere
+        self.lent = lent or Lent("", 1, Known(), lambda: None, lambda *_: None)
         self._averages = Averages(
             int(config.get("log_avg_skip_iterations", 2)),
             int(config.get("log_avg_reset_interval", 10)),
@@ -107,7 +110,7 @@ class Samples:
         while self._waiting:
             first = self._waiting[0]
             late = all_now or now >= first.deadline or len(self._waiting) > _MOST_WAITING
-            if not late and (first.polling or self._lacks_timers(first.sample)):
+            if not late and (first.polling or self._lacks_timers(first.sample) or self._lacks_loss(first)):
                 return
             first.answer = first.answer or self._answer(first)
             yield first.answer
@@ -117,7 +120,7 @@ class Samples:
 
     def _on_metrics(self, _seq: int, fields: Any, _place: Any) -> None:
         _, step, values = fields
-        good = floats(values)
+        good = self.lent.own(whole(step), floats(values))
         before = self._metrics[1] if step is not None and self._metrics[0] == step else {}
         self._metrics = step, {**before, **good}
 
@@ -174,6 +177,9 @@ class Samples:
             self._memory, sample.measured = waiting.memory, True
         sample.memory = self._memory and self._memory.beside(self._elsewhere())
         sample.timers = self._timers.pop(sample.step, {})
+        if waiting.lacked_loss:
+            self.lent.waited(sample.step, sample.metrics)
+        sample.metrics = self.lent.filled(sample.step, sample.metrics)
         resume = {**waiting.resume, "memory": list(self._memory) if self._memory else None}
         texts = list(self._texts(sample)) if self._writes_line(sample) else []
         return Answer(sample.seq, sample.time, sample.step, texts, self._scalars(sample), resume)
@@ -232,6 +238,13 @@ class Samples:
         said = {rank for ranks in known.values() for rank in ranks}
         return bool((self._ranks() & self._reporters) - said)
 
+    def _lacks_loss(self, waiting: _Waiting) -> bool:
+        """Whether the loss of the line may still come, from another rank of this node."""
+        sample = waiting.sample
+        lacks = self._writes_line(sample) and self.lent.lacks(sample.step, sample.metrics, self._ranks())
+        waiting.lacked_loss |= lacks
+        return lacks
+
 
 class _Waiting:
     """A sample on its way to its answer."""
@@ -241,6 +254,7 @@ class _Waiting:
         self.deadline = deadline
         self.resume = resume
         self.polling = False
+        self.lacked_loss = False  # whether it has waited for one
         self.memory: Memory | None = None
         self.answer: Answer | None = None
 

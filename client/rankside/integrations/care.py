@@ -32,12 +32,12 @@ def harmless(call: Callable[P, R]) -> Callable[P, R | None]:
 
 
 def tell(what: str, detail: object = "") -> None:
-    """A warning on the console and in the log, once each `what` in a process."""
+    """A warning on the console and in the log, once each `what` in a process; a `detail` may differ."""
     if what in _said:
         return
     _said.add(what)
     try:
-        text = f"{what}: {str(detail)[:300]}; further ones of this kind are not shown"
+        text = f"{what}: {str(detail)[:300]}; further ones of this kind are not shown" if detail else what
     except Exception:  # noqa: BLE001  an exception whose __str__ raises
         text = what
     warn(text)

@@ -28,8 +28,10 @@ _PACKAGES = (
 
 def logger(monitor: Monitor | None = None) -> Any:
     """A Logger of each of the two packages that is loaded, or of the first that is installed."""
-    bases = [_logger_of(name) for name in _PACKAGES if name in sys.modules]
-    bases = bases or [next(found for found in map(_installed, _PACKAGES) if found is not None)]
+    bases = [_logger_of(name) for name in _PACKAGES if sys.modules.get(name) is not None]
+    bases = bases or [found for found in map(_installed, _PACKAGES) if found is not None][:1]
+    if not bases:
+        raise ImportError(f"rankside's lightning.logger(): none of {', '.join(_PACKAGES)} can be imported")
     made: Any = type("RanksideLogger", (LoggerCalls, *bases), {})
     return made(monitor)
 
@@ -42,8 +44,6 @@ def _installed(package: str) -> Any:
     try:
         return _logger_of(package)
     except ImportError:
-        if package == _PACKAGES[-1]:
-            raise
         return None
 
 

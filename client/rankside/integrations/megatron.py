@@ -47,7 +47,7 @@ def install(monitor: Monitor | None = None) -> bool:
 def _install(monitor: Monitor) -> bool:
     kept = _first(_GLOBALS)
     if kept is None:
-        tell("megatron.install: no megatron.training can be imported", ", ".join(_GLOBALS))
+        tell("megatron.install(): no megatron.training can be imported", ", ".join(_GLOBALS))
         return False
     if getattr(kept, "_rankside", None) is not None:  # again, from a model provider that is called twice
         return True

@@ -18,7 +18,9 @@ from typing import Any
 import rankside
 from rankside import ranks, settings
 from rankside.integrations import primus_print
+from rankside.integrations.care import active, tell
 from rankside.loguru_guard import Careful
+from rankside.no_monitor import disabled
 from rankside.parameters import FRAMEWORKS, LEVELS, PARAMETERS
 
 _RUNTIME, _LOGGER = "primus.core.runtime.logging", "primus.core.utils.logger"
@@ -31,6 +33,7 @@ _HELPERS = (
 _KV_WIDTH = 18  # of a name in logger.log_kv; the rank helper's is wider
 _WIDEST = 1000  # that somebody may ask for
 _SET_UP = ("init_worker_logger", "init_global_logger")
+_TOLD_RANK = "update_rank_info"  # beside the logger, in versions with MaxText
 # Which ranks speak, and on which level: primus/core/utils/module_utils.py
 _SPOKEN: dict[str, tuple[str, str]] = {
     "log_rank_0": ("rank_0", "INFO"),
@@ -60,8 +63,8 @@ _CALLED: dict[str, str] = {
 
 
 def install() -> bool:
-    """Put `init_worker_logger` where Primus looks for it. False where there is no Primus."""
-    runtime = _module(_RUNTIME)
+    """Put `init_worker_logger` where Primus looks for it. False without Primus, and where we are disabled."""
+    runtime = None if disabled() else _module(_RUNTIME)
     if runtime is None:
         return False
     for place in (runtime, _module("primus.core.runtime")):
@@ -93,7 +96,7 @@ def init_worker_logger(
         module_name=module_name,
         config=_without_nulls(known),
     )
-    monitor.capture_logging("DEBUG", console=True)
+    monitor.capture_logging(_lowest(monitor), console=True)
     primus_print.capture(monitor)
     _take_over(_module(_LOGGER), [found for name in _HELPERS if (found := _module(name)) is not None])
     return monitor
@@ -103,7 +106,15 @@ def update_module_name(new_module_name: str, new_module_config: Any = None) -> N
     """The next phase, with its own levels where its configuration names them."""
     params = _params(new_module_config)
     levels = {n: params[n] for n in settings.LEVEL_NAMES if params.get(n) is not None}
-    rankside.current().set_module(new_module_name, **levels)
+    monitor = rankside.current()
+    monitor.set_module(new_module_name, **levels)
+    if levels and active(monitor):
+        monitor.capture_logging(_lowest(monitor))
+
+
+def _lowest(monitor: rankside.Monitor) -> int:
+    """What Primus' sinks let through: its files begin with DEBUG, and TRACE comes where one is set to it."""
+    return min(LEVELS["DEBUG"], monitor.logging_level, settings.file_level(monitor.config))
 
 
 def _params(module_config: Any) -> dict[str, Any]:
@@ -143,6 +154,7 @@ def _take_over(logger: ModuleType | None, helpers: list[ModuleType]) -> None:
             _replace(logger, name, _of_caller)
         for name in _LEVELS:
             _replace(logger, name, _of_logger)
+        _replace(logger, _TOLD_RANK, _of_rank_info)
     monitor = rankside.current()
     for module in helpers:
         set_rank = getattr(module, "set_logging_rank", None)
@@ -231,6 +243,21 @@ def _of_caller(name: str, given: tuple[Any, ...], more: dict[str, Any]) -> None:
         text = _key_value(said, more, ranks.KEY_WIDTH) if len(said) == 2 else ranks.shown(said[0])
         number = line if isinstance(line, int) else 0
         rankside.current()._log(LEVELS[level], level, ranks.shown(module), number, text)
+
+
+def _of_rank_info(name: str, given: tuple[Any, ...], more: dict[str, Any]) -> None:
+    """`update_rank_info(rank, world_size)`, which JAX knows only after the logger was set up.
+
+    Primus shows the new rank from then on, in the files of the old one. Here it stays that of the start:
+    folder, spool and who speaks to the trackers go by it, and agents on other nodes have decided by then.
+    The rank helpers go by it, too. Where the two differ, a warning says so.
+    """
+    told = tuple({**dict(zip(("rank", "world_size"), given, strict=False)), **more}.values())
+    monitor = rankside.current()
+    if told != (monitor.rank, monitor.world_size):
+        known = f"rank {monitor.rank} of {monitor.world_size} of its start"
+        what = f"{name}: rank, world size {told}: files and trackers stay with {known}"
+        tell(f"{what}; set RANK and WORLD_SIZE before")
 
 
 def _bound_logger() -> Any:

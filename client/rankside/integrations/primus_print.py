@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import builtins
 import sys
+from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
@@ -23,7 +24,7 @@ _DEBUG = (10, "DEBUG")
 @harmless
 def capture(monitor: Monitor) -> None:
     """Until the monitor is closed."""
-    if not active(monitor):
+    if not active(monitor) or monitor in _capturing():
         return
     before: Any = builtins.print
     streams = sys.stdout, sys.stderr
@@ -47,8 +48,17 @@ def capture(monitor: Monitor) -> None:
 
     ours: Any = say
     ours.rankside_before, ours.rankside_ended = before, lambda: recorder.ended
+    ours.rankside_monitor = monitor
     builtins.print = ours
     monitor._captures.add("print()", undo)
+
+
+def _capturing() -> Iterator[Monitor]:
+    """Those that print() speaks to now: a second set-up of one has nothing to do."""
+    each: Any = builtins.print
+    while (monitor := getattr(each, "rankside_monitor", None)) is not None:
+        yield monitor
+        each = each.rankside_before
 
 
 def _place(frame: FrameType | None) -> tuple[str, int]:

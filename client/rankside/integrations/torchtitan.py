@@ -75,7 +75,11 @@ def capture(monitor: Monitor) -> None:
 
 @harmless
 def _install(monitor: Monitor) -> bool:
-    train = import_module("torchtitan.train")
+    try:
+        train = import_module("torchtitan.train")
+    except ImportError as error:  # it, or a package that it needs
+        tell("torchtitan.install(): the package torchtitan cannot be imported", error)
+        return False
     wrapped_any = False
     for name, wrap in _WRAPS.items():
         theirs = getattr(train, name, None)
@@ -87,7 +91,7 @@ def _install(monitor: Monitor) -> bool:
             ours._rankside = True
             setattr(train, name, ours)
     if not wrapped_any:
-        tell("torchtitan.install: nothing to watch in this version", sorted(_WRAPS))
+        tell("torchtitan.install(): nothing to watch in this version", sorted(_WRAPS))
     _name_handler()
     return wrapped_any
 

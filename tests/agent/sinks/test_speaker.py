@@ -6,9 +6,10 @@ import pytest
 
 from rankside.wire import Kind
 from rankside_agent.journal import Reader
+from rankside_agent.loss import is_loss
 from rankside_agent.sinks.base import Counts
 from rankside_agent.sinks.points import Notice, Scalars
-from rankside_agent.sinks.speaker import MOST_HELD, is_loss
+from rankside_agent.sinks.speaker import MOST_HELD
 from rankside_agent.sinks.translator import Translator
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import errno
 import os
 import re
+import time
 
 import pytest
 
 from rankside.parameters import PARAMETERS
 from rankside.wire import Kind
 from rankside_agent.journal import EntryType
+from rankside_agent.silence import PATIENCE
 
 DEFAULTS = {name: parameter.default for name, parameter in PARAMETERS.items()}
 ON = {**DEFAULTS, "log_interval": 1, "log_throughput": True, "use_rocm_mem_info_iters": []}
@@ -166,3 +168,93 @@ def test_figures_of_the_node_go_to_the_living_rank_that_speaks(house, last, hell
     run.end(channel, "clean")
     run.answers.system(1.7e9, None, {"system/cpu_percent": 12.5})
     assert len([e for e in house.entries(run, "points") if e.type == EntryType.FIGURES]) == 1
+
+
+# -- losses of other ranks -----------------------------------------------------------------------------
+
+
+def said(step, value, rank=0):
+    return (Kind.METRICS, (1.7e9 + step, step, {"lm loss": value, "lr": 0.5 + rank}))
+
+
+def logged(house, module="pretrain"):
+    """The texts of the node's log."""
+    (path,) = (house.root / "exp/logs" / module).glob("node-*.log")
+    return house.lines(path)
+
+
+@pytest.mark.parametrize("order", ["other first", "last first"])
+def test_where_the_last_rank_has_only_a_mark_the_line_has_the_loss_of_another(
+    house, last, hello, sealed, order
+):
+    run, channel = last()
+    _, other = house.open(hello(0, world_size=2, config=ON))
+    for step in (1, 2):
+        theirs, ours = sealed(step, [said(step, 2.0 * step)]), [said(step, -1.0, 1), sample(step)]
+        if order == "other first":
+            run.accept(other, theirs)
+        run.accept(channel, sealed(2 * step - 1, ours))
+        if order == "last first":
+            assert len(figures(house, run)) == step - 1  # it waits
+            run.accept(other, theirs)
+            house.tick()
+        assert len(figures(house, run)) == step
+    run.end(other, "clean")
+    run.end(channel, "clean")
+    house.finish()
+    found = logged(house)
+    lines = [line for line in found if line.startswith(" iteration ")]
+    assert ["lm loss: 2.000000E+00" in lines[0], "lm loss: 4.000000E+00" in lines[1]] == [True, True]
+    assert not any("-1.0" in line for line in lines)
+    assert [line for line in found if "counts" in line] == [
+        "lm loss: that of rank 0 counts, for rank 1, the last, reports -1"
+    ]
+
+
+def test_a_sample_that_waits_for_a_loss_finds_it_again_after_a_crash(house, last, hello, sealed):
+    run, channel = last(use_rocm_mem_info_iters=[1])
+    _, other = house.open(hello(0, world_size=2, config=ON))
+    run.accept(channel, sealed(1, [said(1, -1.0, 1), sample(1)]))  # waits for the GPUs
+    run.accept(other, sealed(1, [said(1, 2.0)]))
+    house.kill()
+    house.start()
+    (run,) = house.registry.runs.values()
+    channel = next(each for each in run.living() if each.speaks)
+    run.end(channel, "clean")
+    for each in run.living():
+        run.end(each, "clean")
+    house.finish()
+    found = logged(house)
+    assert any(line.startswith(" iteration ") and "lm loss: 2.000000E+00" in line for line in found)
+    assert sum("counts" in line for line in found) == 1
+
+
+def test_a_silent_last_rank_is_told_of_in_the_node_s_log(house, last, hello, sealed):
+    run, channel = last()
+    _, other = house.open(hello(0, world_size=2, config=ON))
+    run.accept(other, sealed(1, [said(1, 2.0), said(2, 3.0)]))
+    now = time.monotonic()
+    for seconds in (0.0, PATIENCE, 3 * PATIENCE):
+        channel.progress.beat_at = now + seconds
+        run.tick(now + seconds)
+    run.accept(channel, sealed(1, [sample(2)]))
+    run.end(other, "clean")
+    run.end(channel, "clean")
+    house.finish()
+    found = logged(house)
+    assert found.count("rank 1, the last, has sent no metrics for 30 s: those of rank 0 count") == 1
+    (line,) = [line for line in found if line.startswith(" iteration ")]
+    assert "learning rate: 5.000000E-01 | lm loss: 3.000000E+00" in line
+
+
+def test_a_last_rank_that_ends_before_anybody_speaks_is_told_of_when_somebody_does(
+    house, last, hello, sealed
+):
+    run, channel = last()
+    _, other = house.open(hello(0, world_size=2, config=ON))
+    run.end(channel, "clean")
+    for step in (1, 2):
+        run.accept(other, sealed(step, [said(step, 2.0)]))
+    run.end(other, "clean")
+    house.finish()
+    assert logged(house).count("rank 1, the last, has ended without metrics: those of rank 0 count") == 1

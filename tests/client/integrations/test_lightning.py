@@ -87,3 +87,13 @@ def test_what_fails_harms_nothing(told, unfit):
 def test_the_modules_experiment_is_the_monitor(told):
     assert LoggerCalls(told).experiment is told
     assert LoggerCalls().experiment is rankside.current()
+
+
+def test_without_lightning_the_packages_and_the_call_are_named(monkeypatch):
+    for name in [name for name in sys.modules if "lightning" in name and not name.startswith("rankside")]:
+        if not name.startswith("test"):
+            monkeypatch.delitem(sys.modules, name)
+    for name in ("lightning", "pytorch_lightning"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(ImportError, match=r"lightning.logger\(\): none of lightning.pytorch, pytorch_light"):
+        lightning.logger()

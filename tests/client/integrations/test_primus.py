@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import textwrap
 from types import SimpleNamespace
@@ -19,6 +20,11 @@ def info_with_caller(message, module_name, function_name, line): _logger.info(me
 def error_with_caller(message, module_name, function_name, line): _logger.warning(message)
 def info(message, *args, **kwargs): _logger.info(message, *args, **kwargs)
 def error(message, *args, **kwargs): _logger.error(message, *args, **kwargs)
+"""
+RANK_INFO = """
+def update_rank_info(rank, world_size):
+    global _logger
+    _logger = _logger.bind(rank=rank, world_size=world_size)
 """
 HELPERS = """
 from primus.core.utils import logger
@@ -60,7 +66,7 @@ def framework(tmp_path, monkeypatch):
         "primus/core/utils/__init__.py": "",
         "primus/core/runtime/__init__.py": "from .logging import init_worker_logger, update_module_name",
         "primus/core/runtime/logging.py": RUNTIME,
-        "primus/core/utils/logger.py": LOGGER,
+        "primus/core/utils/logger.py": LOGGER + RANK_INFO,
         "primus/core/utils/distributed_logging.py": HELPERS,
         "a_patch.py": PATCH,
     }.items():
@@ -129,6 +135,73 @@ def test_the_module_changes_with_its_levels(framework, quiet, tmp_path, records)
 def test_a_bad_parameter_is_refused_as_anywhere(quiet, tmp_path):
     with pytest.raises(ConfigError, match="log_interval"):
         primus.init_worker_logger(config(tmp_path), "pretrain", SimpleNamespace(params={"log_interval": "x"}))
+
+
+TRACE = SimpleNamespace(params={"stderr_sink_level": "TRACE"})
+
+
+def trace():
+    logging.getLogger("a.lib").log(5, "of logging")
+    pytest.importorskip("loguru").logger.trace("of loguru")
+
+
+@pytest.mark.parametrize("level", ["stderr_sink_level", "file_sink_level", "sink_level"])
+def test_trace_is_taken_where_a_sink_asks_for_it_and_not_else(framework, quiet, tmp_path, records, level):
+    mon = primus.init_worker_logger(
+        config(tmp_path), "pretrain", SimpleNamespace(params={level: "TRACE", "lr": 1})
+    )
+    trace()
+    found = [(fields[1], fields[5]) for fields in records(1, mon)]
+    mon.close()
+    assert found == [(5, "of logging"), (5, "of loguru")]
+
+
+def test_a_module_that_asks_for_trace_gets_it(framework, quiet, tmp_path, records):
+    mon = primus.init_worker_logger(config(tmp_path), "pretrain")
+    trace()
+    assert records(1, mon) == []
+    primus.update_module_name("sft", TRACE)
+    trace()
+    found = [fields[5] for fields in records(1, mon)]
+    mon.close()
+    assert found == ["of logging", "of loguru"]
+
+
+def test_a_rank_that_primus_learns_later_changes_nothing_and_is_told_of(framework, quiet, tmp_path, records):
+    mon = primus.init_worker_logger(config(tmp_path), "pretrain")
+    from primus.core.utils.logger import update_rank_info
+
+    update_rank_info(1, 2)
+    update_rank_info(rank=1, world_size=2)
+    assert records(1, mon) == []
+    for _ in range(2):
+        update_rank_info(0, 4)
+    framework.log_rank_all("from all")
+    found = [(fields[2], fields[5], *fields[6:]) for fields in records(1, mon)]
+    mon.close()
+    (told, said) = found
+    assert told[0] == "WARNING"
+    assert "rank, world size (0, 4): files and trackers stay with rank 1 of 2 of its start" in told[1]
+    assert said == ("INFO", "from all")
+
+
+def test_a_second_set_up_is_the_same_monitor_and_another_module(framework, quiet, tmp_path, records):
+    mon = primus.init_worker_logger(config(tmp_path), "pretrain")
+    again = primus.init_worker_logger(config(tmp_path), "sft")
+    framework.log_rank_all("once")
+    assert again is mon
+    assert [fields[1] for fields in records(7, mon)] == ["sft"]
+    assert [fields[5] for fields in records(1, mon)] == ["once"]
+    mon.close()
+
+
+def test_disabled_primus_keeps_its_own_logger(framework, monkeypatch):
+    monkeypatch.setenv("RANKSIDE_DISABLE", "1")
+    from primus.core import runtime
+
+    before = runtime.init_worker_logger
+    assert not primus.install()
+    assert runtime.init_worker_logger is before
 
 
 def test_without_primus_nothing_is_installed():

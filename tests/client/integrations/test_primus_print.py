@@ -19,8 +19,8 @@ def watched(start) -> Any:
     """A monitor with print() captured as Primus does it."""
     made: list[Any] = []
 
-    def begin() -> Any:
-        made.append(start())
+    def begin(**given: Any) -> Any:
+        made.append(start(**given))
         primus_print.capture(made[-1])
         return made[-1]
 
@@ -85,7 +85,7 @@ def test_nothing_that_is_printed_raises(watched, texts):
 
 
 def test_a_second_set_up_and_a_first_that_is_closed(watched, texts, capsys):
-    one, two = watched(), watched()
+    one, two = watched(), watched(exp_name="two")
     print("to the second")
     folders = [mon._spool.folder for mon in (one, two)]
     one.close()
@@ -94,6 +94,13 @@ def test_a_second_set_up_and_a_first_that_is_closed(watched, texts, capsys):
     print("as ever")
     assert (texts(folders[0]), texts(folders[1])) == ([], ["to the second", "to it still"])
     assert capsys.readouterr().out == "as ever\n"
+
+
+def test_a_second_set_up_of_the_same_run_says_nothing_twice(watched, texts):
+    mon = watched()
+    assert watched() is mon
+    print("once")
+    assert texts(mon) == ["once"]
 
 
 def test_the_set_up_of_primus_captures_print(here, tmp_path, monkeypatch, records):

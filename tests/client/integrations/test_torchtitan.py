@@ -11,7 +11,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 import rankside
-from rankside.integrations import torchtitan
+from rankside.integrations import care, torchtitan
 from rankside.integrations.torchtitan_logger import Logger, Shape, Spans, joined
 
 METRICS = {
@@ -289,3 +289,14 @@ def test_a_logger_for_the_handler_hook_needs_a_monitor():
     logger = logging.getLogger("structured stand-in")
     torchtitan.attach(structured_logger=logger, rank=0, source="training", output_dir="/x")
     assert logger.handlers == []
+
+
+def test_without_torchtitan_the_package_and_the_call_are_named(told, monkeypatch, capfd):
+    monkeypatch.setattr(care, "_said", set())
+    for name in [name for name in sys.modules if name.partition(".")[0] == "torchtitan"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "torchtitan", None)
+    assert torchtitan.install(told) is False
+    err = capfd.readouterr().err
+    assert "torchtitan.install(): the package torchtitan cannot be imported" in err
+    assert "_install" not in err
