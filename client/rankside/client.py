@@ -164,9 +164,9 @@ class Monitor:
         """Take what stdlib logging and loguru log from here on, and exceptions that nobody catches.
 
         `level` is the lowest taken, default INFO for the standard library (whose root logger is opened that
-        far), everything for loguru. What these loggers print elsewhere stays as it is; with `console` they
-        no longer print on stderr and stdout themselves, and every record is shown there as Primus does,
-        from `stderr_sink_level` on. `print` takes what is printed, too, and `fds` all that reaches the
+        far), everything for loguru. What these loggers print elsewhere stays as it is; with `console`
+        what they write on stderr and stdout of recorded records is held back, and every record is shown
+        there as Primus does, from `stderr_sink_level` on; what is printed stays where it is printed. `print` takes what is printed, too, and `fds` all that reaches the
         descriptors 1 and 2: of C++ code, of child processes, of an interpreter that dies. With `fds`, `print`
         adds nothing. A further call adds to the first, and may name another level.
         """
@@ -340,9 +340,9 @@ class Monitor:
 
     def _show_all(self) -> Callable[[], None]:
         """Take the console over from the loggers; returns what gives it back."""
-        from rankside import console, logs
+        from rankside import console, console_mute
 
-        give_back = logs.silence_consoles()
+        give_back = console_mute.mute()
         self._console = console.console_of(self._hello, os.environ, sys.argv)
 
         def undo() -> None:

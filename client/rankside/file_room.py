@@ -25,6 +25,12 @@ def free(fd: int, start: int, end: int) -> None:
         _fallocate(fd, _KEEP_SIZE | _PUNCH_HOLE, start, end - start)
 
 
+def has_room(fd: int, size: int) -> bool:
+    """Whether the file's disk has so much left, beside what is reserved."""
+    found = os.fstatvfs(fd)
+    return found.f_bavail * found.f_frsize >= size
+
+
 def _fallocate(fd: int, mode: int, start: int, size: int) -> None:
     call = ctypes.CDLL(None, use_errno=True).fallocate
     call.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_longlong, ctypes.c_longlong)

@@ -14,7 +14,6 @@ import threading
 import traceback
 import warnings
 from collections.abc import Callable
-from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -35,37 +34,6 @@ def capture(monitor: Monitor, level: str | int | None) -> list[Undo]:
     if "loguru" in sys.modules or _installed("loguru"):
         undo.append(_capture_loguru(monitor, number or 0))
     return [*undo, _capture_warnings(monitor), *_capture_uncaught(monitor)]
-
-
-def silence_consoles() -> Undo:
-    """Take off what prints on stderr or stdout: loggers' plain stream handlers, and loguru's own first sink.
-
-    Returns what puts stdlib's handlers back. loguru's sink cannot be had again as it was: it is gone.
-    """
-    root = logging.getLogger()
-    loggers = [each for each in root.manager.loggerDict.values() if isinstance(each, logging.Logger)]
-    printing = [(each, handler) for each in (root, *loggers) for handler in each.handlers if _prints(handler)]
-    quiet = logging.NullHandler()  # else logging's last resort prints what has no handler now
-    root.addHandler(quiet)
-    for logger, handler in printing:
-        logger.removeHandler(handler)
-    if "loguru" in sys.modules:
-        from loguru import logger as loguru
-
-        with suppress(ValueError):  # the program removed it
-            loguru.remove(0)
-
-    def undo() -> None:
-        root.removeHandler(quiet)
-        for logger, handler in printing:
-            logger.addHandler(handler)
-
-    return undo
-
-
-def _prints(handler: logging.Handler) -> bool:
-    streams = (sys.stderr, sys.stdout, sys.__stderr__, sys.__stdout__)
-    return type(handler) is logging.StreamHandler and handler.stream in streams
 
 
 def level_number(level: str | int | None) -> int | None:

@@ -20,6 +20,8 @@ ENDING = ".outputs"  # of the folder's name, behind the channel's
 STREAMS = ("stdout", "stderr")
 AHEAD = 4 << 20  # bytes kept ready for each stream: a print must not meet a full disk
 
+_LOOK_BACK = 64 << 10
+
 
 class OutputFolder:
     """`path` and what lies there. Everything raises OSError where the disk or a name refuses."""
@@ -70,6 +72,16 @@ class OutputFolder:
     def open_to_read(self, stream: int) -> int:
         """The same for its reader. Raises FileNotFoundError where that stream was not captured."""
         return os.open(self.path / STREAMS[stream], os.O_RDWR | os.O_CLOEXEC)
+
+    def last_line(self, stream: int, size: int) -> int:
+        """Where the last whole line of the first `size` bytes ends; 0 where none is near."""
+        fd = self.open_to_read(stream)
+        try:
+            start = max(0, size - _LOOK_BACK)
+            end = os.pread(fd, size - start, start).rfind(b"\n") + 1
+        finally:
+            os.close(fd)
+        return start + end if end else 0
 
     def live(self) -> int:
         """Tell that this process lives and writes here, until the descriptor returned is closed."""
@@ -125,6 +137,17 @@ class OutputFolder:
     def remove(self) -> None:
         """Delete it: all it held is recorded."""
         shutil.rmtree(self.path, ignore_errors=True)
+
+
+def behind(fd: int) -> OutputFolder | None:
+    """The folder of the capture whose file a descriptor leads to, if it does."""
+    try:
+        path = Path(os.readlink(f"/proc/self/fd/{fd}"))
+        if path.name in STREAMS and path.parent.name.endswith(ENDING):
+            return OutputFolder(path.parent) if path.exists() else None
+    except OSError:  # a descriptor that is closed
+        pass
+    return None
 
 
 def unwritten(fd: int) -> bool:

@@ -1,6 +1,8 @@
 """Captured bytes on to where the descriptors led before, unchanged: a terminal, a file, torchrun's pipe.
 
-Separate, and in threads, because a pipe that nobody reads blocks for ever, and the recording must not.
+Separate, and in threads, because a pipe that nobody reads blocks for ever, and the recording must not. Where
+one led to an earlier capture of the same rank, which began anew with exec, that one is told by a mark that it
+need not record this.
 """
 
 from __future__ import annotations
@@ -32,8 +34,11 @@ class Passer:
         targets: Mapping[int, int],
         marks: Marks,
         say: Callable[[str], None],
+        earlier: Mapping[int, Marks] | None = None,
     ) -> None:
+        """`earlier`: the marks of captures that some of the targets are."""
         self._page, self._targets, self._say = page, dict(targets), say
+        self._earlier = earlier or {}
         self._reader = Reader(fds, (page.passed(0), page.passed(1)), marks)
         self._skip: dict[int, int] = {}
         self._more = threading.Event()
@@ -99,7 +104,7 @@ class Passer:
         target, start = self._targets[stream], 0
         while start < len(data) and target >= 0:
             try:
-                start += os.write(target, data[start : start + _PIECE])
+                start += self._put(stream, target, data[start : start + _PIECE])
             except BlockingIOError:  # somebody made it so; for everybody who shares it
                 select.select([], [target], [], _AGAIN)
             except OSError as error:
@@ -109,6 +114,13 @@ class Passer:
                 target = self._targets[stream] = -1  # nobody will ever read it
             if stream not in self._skip:
                 self._page.pass_on(stream, end - len(data) + start)
+
+    def _put(self, stream: int, target: int, data: bytes) -> int:
+        marks = self._earlier.get(stream)
+        if marks is None:
+            return os.write(target, data)
+        os.write(target, marks.made(TAKEN, data, 0))  # a file in memory: whole, or not at all
+        return len(data)
 
 
 def same_place(one: int, other: int) -> bool:

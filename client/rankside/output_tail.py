@@ -15,10 +15,10 @@ from typing import Any
 
 from rankside import client
 from rankside.client import Monitor, Options
-from rankside.file_room import free, reserve
+from rankside.file_room import free, has_room, reserve
 from rankside.identity import Hello
 from rankside.leftover import Leftover
-from rankside.output_folder import AHEAD, STREAMS, OutputFolder, unwritten
+from rankside.output_folder import AHEAD, STREAMS, OutputFolder, behind, unwritten
 from rankside.output_marks import Marks
 from rankside.output_passer import QUICK, SLOW, Passer, same_place
 from rankside.output_reader import Reader
@@ -60,11 +60,20 @@ class Tail:
         groups = [[stream] for stream in targets]
         if len(targets) == 2 and same_place(targets[0], targets[1]):
             groups = [[0, 1]]
-        found = {}
+        passers: dict[int, Passer] = {}
         for group in groups:
             fds, to = {s: self._fds[s] for s in group}, {s: targets[s] for s in group}
-            found.update(dict.fromkeys(group, Passer(self._page, fds, to, marks, self._said.append)))
-        return found
+            earlier = {s: found for s in group if (found := self._earlier(to[s])) is not None}
+            passer = Passer(self._page, fds, to, marks, self._said.append, earlier)
+            passers.update(dict.fromkeys(group, passer))
+        return passers
+
+    def _earlier(self, target: int) -> Marks | None:
+        """Of a capture of this very rank that `target` leads to: the process began anew with exec."""
+        folder = behind(target)
+        told = {} if folder is None else folder.told()
+        same = told and _rank_of(told["hello"]) == _rank_of(self._told["hello"])
+        return Marks(str(told["word"])) if same else None
 
     def run(self) -> None:
         """Until nobody can write any more and all is read."""
@@ -112,10 +121,11 @@ class Tail:
         return self._recorder is None or all(s.size() <= s.at for s in self._reader.sources.values())
 
     def _wait_for_room(self) -> bool:
-        """Nothing can be recorded now. It waits in the files, up to a bound."""
+        """Nothing can be recorded now. It waits in the files, up to a bound, and while they find room."""
         for stream, source in self._reader.sources.items():
             end = source.size()
-            if end - source.at > BEHIND and self._recorder is not None:
+            most = BEHIND if has_room(source.fd, AHEAD) else AHEAD // 4
+            if end - source.at > most and self._recorder is not None:
                 self._said.append(
                     f"{end - source.at} bytes of {STREAMS[stream]} are lost: no room for a spool"
                 )
@@ -138,10 +148,10 @@ class Tail:
             size = os.fstat(fd).st_size
             self._limit(stream, size)
             try:
+                self._free(stream, fd, size)  # first: it makes room
                 if size + AHEAD // 2 > self._reserved[stream]:
                     reserve(fd, size, AHEAD)
                     self._reserved[stream] = size + AHEAD
-                self._free(stream, fd, size)
             except OSError:  # a full disk: the room ahead is what it is
                 pass
         if self._recorder is not None and not self._folder.rank_lives():
@@ -201,6 +211,10 @@ class Tail:
         self._monitor.close("finished")
 
 
+def _rank_of(hello: dict[str, Any]) -> tuple[Any, ...]:
+    return tuple(hello.get(name) for name in ("exp_root", "role", "label", "host"))
+
+
 def _opened(folder: OutputFolder) -> dict[int, int]:
     found = {}
     for stream in range(len(STREAMS)):
@@ -255,7 +269,12 @@ def main(path: str, alone: str, record_only: str = "") -> None:
         signal.signal(getattr(signal, name), signal.SIG_IGN)
     folder = OutputFolder(Path(path))
     targets = {} if record_only else {0: os.dup(1), 1: os.dup(2)}
-    own = os.open(folder.path / "helper.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        own = os.open(
+            folder.path / "helper.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600
+        )
+    except FileNotFoundError:
+        return  # somebody has removed it all
     for fd in (1, 2):  # or what we have to say would be shown as the rank's
         os.dup2(own, fd)
     if os.fork():

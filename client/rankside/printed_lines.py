@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from rankside.bars import Bars, bar_of, is_blank
 
@@ -40,9 +40,9 @@ class PrintedLines:
         text = self._pending + text
         found: list[str] = []
         at = 0
-        for end in _END.finditer(text, self._searched):
-            self._take(text[at : end.start()], end[0].endswith("\n"), found)
-            at = end.end()
+        for start, stop, ended in _ends(text, self._searched):
+            self._take(text[at:start], ended, found)
+            at = stop
         self._keep(text[at:])
         return found
 
@@ -119,3 +119,15 @@ class PrintedLines:
         kept = self._head or text[:LONGEST]
         self._head, self._beyond = "", 0
         return f"{kept} ... [rankside: cut here, {length} characters in all]" if length > LONGEST else text
+
+
+def _ends(text: str, start: int) -> Iterator[tuple[int, int, bool]]:
+    """Where each line's end, or what goes back on it, begins and stops, and whether it is an end."""
+    if "\r" in text or "\x1b" in text:
+        for found in _END.finditer(text, start):
+            yield found.start(), found.end(), found[0].endswith("\n")
+        return
+    at = text.find("\n", start)  # the rest of the pattern asks at each character: half of a helper's time
+    while at >= 0:
+        yield at, at + 1, True
+        at = text.find("\n", at + 1)

@@ -10,13 +10,16 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from _thread import get_ident
 from collections.abc import Callable
-from types import CodeType, FrameType
+from functools import partial
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from rankside import stream_write, taken
 from rankside.printed_lines import PrintedLines
+from rankside.wire import Kind
 
 if TYPE_CHECKING:
     from rankside.client import Monitor
@@ -33,18 +36,27 @@ class _Line:
 
     def __init__(self) -> None:
         self.lines = PrintedLines()
-        self.code: CodeType | None = None
-        self.instruction = -1
+        self.pieces = taken.Pieces()
+        self.call: object = None
         self.place = _NOWHERE
         self.busy = False
         self.between: _Line | None = None  # what is printed in the middle of this one
+
+    @property
+    def begun(self) -> bool:
+        """Whether more of it is to come."""
+        return self.lines.unfinished or self.pieces.under_way
 
 
 class Recorder:
     """Records what is written to one stream."""
 
-    def __init__(self, monitor: Monitor, level_no: int, level: str, place: Place | None = None) -> None:
+    def __init__(
+        self, monitor: Monitor, level_no: int, level: str, place: Place | None = None, shown: bool = False
+    ) -> None:
+        """`shown`: the text is to be seen where it was printed; the console does not show it again."""
         self._monitor = monitor
+        self._log = partial(_log_unshown, monitor) if shown else monitor._log
         self._level_no, self._level = level_no, level
         self._place_of = place or _place
         self._threads: dict[int, _Line] = {}
@@ -58,7 +70,7 @@ class Recorder:
             written = original(text)
             if not self.ended:
                 try:
-                    self._take(text, sys._getframe().f_back)
+                    self._take(text, stream_write.caller())
                 except Exception as error:  # noqa: BLE001  a print never raises for our sake
                     self._monitor._refuse("print", error)
             return written
@@ -70,7 +82,7 @@ class Recorder:
         try:
             if end != "\n" or "\r" in text or self.unfinished:
                 self._take(text + end, frame)
-            elif not taken.is_taken(frame):
+            elif (telling := taken.teller(frame)) is None or not telling.has(text):
                 self._record([text], self._place_of(frame))
         except Exception as error:  # noqa: BLE001  a print never raises for our sake
             self._monitor._refuse("print", error)
@@ -94,40 +106,44 @@ class Recorder:
 
     def _take(self, text: str, frame: FrameType | None) -> None:
         line = self._threads.get(get_ident()) or self._begin()
-        begun = line.lines.unfinished
-        goes_on = begun and not line.busy and _is_at(line, frame)
+        begun, call = line.begun, taken.call_of(frame)
+        goes_on = begun and not line.busy and line.call == call and not line.pieces.under_way
         # a signal handler prints, or an object that is being printed does
         while not goes_on and (line.busy or (begun and _is_within(line, frame))):
             line.between = line.between or _Line()
             line = line.between
-            begun = line.lines.unfinished
+            begun = line.begun
         try:
             line.busy = True
-            found = [] if goes_on else self._at(line, frame)
-            if found is None:
-                return
-            found += line.lines.write(text)
-            if found:
-                self._record(found, line.place)
+            if goes_on or self._begins(line, text, frame):
+                self._record(line.lines.write(text), line.place)
         finally:
             line.busy = False
 
-    def _at(self, line: _Line, frame: FrameType | None) -> list[str] | None:
-        """Another call writes: None where that is recorded already, else what has waited for long enough."""
-        if taken.is_taken(frame):
-            return None
+    def _begins(self, line: _Line, text: str, frame: FrameType | None) -> bool:
+        """Another call writes `text`: True where that is simply the next text of the line."""
+        left = line.pieces.left(frame)
+        if left:
+            self._record(line.lines.write(left), line.place)
+        decided, line.call = line.pieces.decide(frame, text), taken.call_of(frame)
+        if decided is not None and decided[1] is not None:
+            return False
         line.place = self._place_of(frame)
-        if frame is not None:
-            line.code, line.instruction = frame.f_code, frame.f_lasti
-        return line.lines.overdue()
+        self._record(line.lines.overdue(), line.place)
+        if decided is None or decided[0] == text:
+            return decided is not None
+        self._record(line.lines.write(decided[0]), line.place)
+        return False
 
     def _record(self, found: list[str], place: tuple[str, int]) -> None:
         for text in found:
-            self._monitor._log(self._level_no, self._level, *place, text)
+            self._log(self._level_no, self._level, *place, text)
 
     def _finish(self, line: _Line | None) -> None:
         while line is not None:
-            self._record(line.lines.finish(), line.place)
+            left = line.pieces.left(None)
+            found = line.lines.write(left) if left else []
+            self._record([*found, *line.lines.finish()], line.place)
             line = line.between
 
     def _begin(self) -> _Line:
@@ -145,7 +161,7 @@ def capture(monitor: Monitor) -> Callable[[], None]:
     """Record what is printed from here on; returns what ends it, and gives the streams back as they were."""
     undo: list[Callable[[], None]] = []
     for name, stream in stream_write.standard(tuple(LEVELS)):
-        recorder = Recorder(monitor, *LEVELS[name])
+        recorder = Recorder(monitor, *LEVELS[name], shown=True)
         try:
             undo += [stream_write.replaced(stream, recorder.write), recorder.end]
         except AttributeError as error:  # an object of fixed attributes
@@ -159,18 +175,18 @@ def capture(monitor: Monitor) -> Callable[[], None]:
     return end
 
 
-def _is_at(line: _Line, frame: FrameType | None) -> bool:
-    """Whether the same call goes on: print() writes each of its parts by itself."""
-    return frame is not None and frame.f_code is line.code and frame.f_lasti == line.instruction
-
-
 def _is_within(line: _Line, frame: FrameType | None) -> bool:
     """Whether the call that began it is still under way, below the one that prints now."""
     for _ in range(_NEAR):
         frame = frame.f_back if frame is not None else None
-        if frame is None or _is_at(line, frame):
+        if frame is None or line.call == taken.call_of(frame):
             return frame is not None
     return False
+
+
+def _log_unshown(monitor: Monitor, number: int, level: str, file: str, line: int, text: str) -> None:
+    body = monitor._pack((time.time(), number, level, file, line, text))
+    monitor._append(Kind.LOG, body, number >= 30)
 
 
 def _place(frame: FrameType | None) -> tuple[str, int]:

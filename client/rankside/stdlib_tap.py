@@ -15,6 +15,10 @@ from typing import Any
 
 from rankside.twins import NOW
 
+HERE = "MainProcess"
+RECORDED = (
+    "_rankside_recorded"  # set on records of other processes of multiprocessing, which may be handed on
+)
 Take = Callable[[logging.LogRecord], str]  # never raises; returns the message, as far as it was made
 _CLOSED = 1 << 62  # no record has a level like this
 # Of a logger that propagates nothing: what goes to these alone is nobody's business but theirs
@@ -71,6 +75,8 @@ class _Tap:
             if not private or not _is_private(logger, given):
                 for take, _ in listeners:
                     text = take(given)
+                if given.processName != HERE:
+                    vars(given)[RECORDED] = True
             if given.levelno < root.level and roots and each is root:
                 return False  # it came only because the root logger was opened
             NOW.handed = None if text is None else (id(given), text)

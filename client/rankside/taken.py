@@ -1,43 +1,184 @@
 """Whether what is being printed has been recorded already: by the captures of logging, or by rankside itself.
 
-Separate because two captures ask it (of print, and of the descriptors), and the answer lies in other
-libraries' frames: only who prints can be told, not what.
+Separate because three ask it (the captures of print and of the descriptors, and the console, which shows such
+records itself), and the answer lies in other libraries' frames. They tell whose record is on its way; whether
+it is what is printed, its text does: a handler may print something of its own, and a signal handler may come
+in between.
 """
 
 from __future__ import annotations
 
+import json
 import logging
-from types import FrameType
+import os
+import re
+from collections.abc import Callable
+from types import CodeType, FrameType
+from typing import NamedTuple
 
-from rankside import console, logs, transport
+from rankside import console, logs, stdlib_tap, transport, twins
 
 _NEAR = 24  # frames between a handler and the stream it writes to; rich takes some ten
 _HANDLE = logging.Handler.handle.__code__
-_HANDLE_ERROR = logging.Handler.handleError.__code__
+_EMIT = logging.StreamHandler.emit.__code__
+# Where a record is made text, or its failure is told: what is printed there is something else
+_ASIDE = (logging.Handler.handleError.__code__, logging.LogRecord.getMessage.__code__)
 _SINKS = "_simple_sinks.py"  # where loguru writes; what it says of a sink's errors comes from elsewhere
-# Ours that print, or let print what they have recorded
-_WRITERS = {
-    console.__file__: {"write"},
-    transport.__file__: {"warn"},
-    logs.__file__: {"show", "hook", "thread_hook"},
-}
+_OURS = {console.__file__: {"write"}, transport.__file__: {"warn"}}
+_SHOWN = {"show", "hook", "thread_hook"}  # of logs.py: what they let others print they have recorded
+_COLOURS = re.compile(r"\x1b\[[\d;]*m")
+_WORD = re.compile(r"\w+", re.ASCII)
+_FEW = 5  # one word in so many may be missing: cut in two where a line was folded
 
 
-def is_taken(frame: FrameType | None) -> bool:
-    """Whether `frame` writes for a handler or sink whose record the captures have, or for rankside."""
+class Telling(NamedTuple):
+    """What is on its way to a stream. `message` is None where all that comes is of it."""
+
+    ours: bool = False  # a line of rankside's own
+    message: str | None = None
+    beside: str = ""  # what may be printed with it: of its exception, its level, its time
+
+    def is_in(self, text: str) -> bool:
+        """Whether the whole record is, in some form."""
+        if self.message is None:
+            return True
+        words = _words(self.message)
+        if not words:
+            return self.message.strip() != "" and self.message.strip() in text
+        found = set(_words(text))
+        return sum(word not in found for word in words) * _FEW <= len(words)
+
+    def has(self, text: str) -> bool:
+        """Whether `text` is the record, or a part of it."""
+        if self.is_in(text):
+            return True
+        found = set(_words(text))
+        return bool(found) and found <= {*_words(f"{self.message} {self.beside}")}
+
+
+def teller(frame: FrameType | None) -> Telling | None:
+    """Whose record `frame` writes, or what of rankside; None where it writes for the program."""
+    direct = frame
     for _ in range(_NEAR):
-        if frame is None:
-            return False
-        code = frame.f_code
-        if code is _HANDLE:
-            return True
-        if code is _HANDLE_ERROR:
-            return False
-        name = code.co_filename
-        if name in _WRITERS:
-            if code.co_name in _WRITERS[name]:
-                return True
-        elif name.endswith(_SINKS) and "loguru" in name:
-            return True
+        if frame is None or frame.f_code in _ASIDE:
+            return None
+        tells = _tells(frame.f_code, frame is direct)
+        if tells is not None:
+            return tells(frame)
         frame = frame.f_back
-    return False
+    return None
+
+
+def _tells(code: CodeType, direct: bool) -> Callable[[FrameType], Telling | None] | None:
+    if code is _HANDLE:
+        return _of_stdlib
+    name = code.co_filename
+    if name in _OURS and code.co_name in _OURS[name]:
+        return _of_ours
+    if name.endswith(_SINKS) and "loguru" in name:
+        return _all_of_it if direct else _of_loguru
+    if direct and code is _EMIT:
+        return _all_of_stdlib
+    return _all_of_it if name == logs.__file__ and code.co_name in _SHOWN else None
+
+
+Decided = tuple[str, Telling | None] | None
+
+
+class Pieces:
+    """What one thread writes to one stream, call by call.
+
+    print() writes each of its parts by itself, and only all together they are a record or something else.
+    Nothing but what a handler has begun is held back.
+    """
+
+    def __init__(self) -> None:
+        self._held = ""
+        self._call: object = None
+        self._telling = Telling()
+        self._open = False  # a record's line is under way: what ends it is its own
+
+    @property
+    def under_way(self) -> bool:
+        """Whether more is to come of what a handler has begun."""
+        return bool(self._held) or self._open
+
+    def left(self, frame: FrameType | None) -> str:
+        """What another call has left undecided, and is no record."""
+        if not self._held or call_of(frame) == self._call:
+            return ""
+        held, self._held = self._held, ""
+        return "" if self._telling.has(held) else held
+
+    def decide(self, frame: FrameType | None, text: str) -> Decided:
+        """All of the call so far, and whose it is; None where that cannot be said yet. Ask `left` before."""
+        if not self._held:
+            call = call_of(frame)
+            if self._open and (call == self._call or text == "\n"):
+                self._open = not text.endswith("\n")
+                return text, self._telling
+            telling = teller(frame)
+            if telling is None or telling.message is None:
+                self._open = False
+                return text, telling
+            self._telling, self._call = telling, call
+        self._held += text
+        if not self._held.endswith("\n") and not self._telling.is_in(self._held):
+            return None
+        held, self._held = self._held, ""
+        told = self._telling if self._telling.has(held) else None
+        self._open = told is not None and not held.endswith("\n")
+        return held, told
+
+
+def call_of(frame: FrameType | None) -> object:
+    """One call at one place: the same code may be under way twice, as a signal handler in itself is."""
+    return None if frame is None else (id(frame), frame.f_code, frame.f_lasti)
+
+
+def _of_ours(_frame: FrameType) -> Telling:
+    return Telling(ours=True)
+
+
+def _all_of_it(_frame: FrameType) -> Telling:
+    return Telling()
+
+
+def _all_of_stdlib(frame: FrameType) -> Telling | None:
+    return None if _is_strangers(frame.f_locals.get("record")) else Telling()
+
+
+def _is_strangers(record: object) -> bool:
+    """Whether a QueueListener shows what a process without rankside has said."""
+    process = getattr(record, "process", None)
+    return process not in (None, os.getpid()) and not hasattr(record, stdlib_tap.RECORDED)
+
+
+def _of_stdlib(frame: FrameType) -> Telling | None:
+    record = frame.f_locals.get("record")
+    if not isinstance(record, logging.LogRecord):
+        return Telling()
+    if _is_strangers(record):
+        return None
+    now, made = twins.NOW.handed, vars(record).get("message")  # by a formatter
+    if isinstance(made, str):
+        message = made
+    else:
+        message = now[1] if now is not None and now[0] == id(record) else logs.message_of(record)
+    place = f"{record.name} {record.pathname} {record.lineno} {record.funcName} {record.module}"
+    who = f"{record.levelname} {record.process} {record.processName} {record.threadName}"
+    more = (vars(record).get("asctime"), record.exc_text, record.stack_info)
+    return Telling(message=message, beside=" ".join((place, who, *map(str, filter(None, more)))))
+
+
+def _of_loguru(frame: FrameType) -> Telling:
+    message = frame.f_locals.get("message")
+    entry = getattr(message, "record", None)
+    if not isinstance(entry, dict):
+        return Telling()
+    return Telling(message=str(entry["message"]), beside=str(message))
+
+
+def _words(text: str) -> list[str]:
+    """As a handler that writes JSON has them, too."""
+    return _WORD.findall(json.dumps(" ".join(_COLOURS.sub("", text).split())))

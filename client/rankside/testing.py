@@ -6,21 +6,27 @@ folder; no agent is asked for, and none is started.
     with rankside.testing.recording(rank=3, world_size=4) as seen:
         train(steps=2)
     assert seen.metrics == [(1, {"lm loss": 9.1}), (2, {"lm loss": 8.7})]
+
+A program that calls `rankside.init` itself is recorded, too: with the rank that it finds, and its own status.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+import sys
 import tempfile
+import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from heapq import merge
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import rankside
-from rankside import wire
-from rankside.client import Monitor
+from rankside import client, wire
+from rankside.client import Monitor, Options
 from rankside.leftover import Leftover
 from rankside.record import Log
 from rankside.wire import Kind
@@ -28,14 +34,26 @@ from rankside.wire import Kind
 __all__ = ["Recording", "recording"]
 
 _ALONE: dict[str, Any] = {"rank": 0, "world_size": 1, "flush_seconds": 0}
+_HELPERS = 10.0  # seconds for the helpers of captured output, which read to the end
+_PARENTS = (Kind.CLOSE, Kind.MODULE)  # of a child or a helper they say nothing of the program
+
+
+class _Said(NamedTuple):
+    kind: Kind
+    fields: Any
+    own: bool  # by the recording's monitor, and not by one that the program began
 
 
 class Recording:
-    """What a monitor was given so far, in the order of the calls. Fields are read anew each time."""
+    """What monitors were given so far, in the order of the calls. Fields are read anew each time.
 
-    def __init__(self, monitor: Monitor) -> None:
+    With `fds=True`, texts that were written to the descriptors are among the logs when they are whole lines.
+    """
+
+    def __init__(self, monitor: Monitor, spools: Path) -> None:
         self.monitor = monitor
-        self._kept: list[tuple[Kind, Any]] | None = None
+        self._spools = spools
+        self._kept: list[_Said] | None = None
 
     @property
     def logs(self) -> list[Log]:
@@ -80,20 +98,56 @@ class Recording:
     @property
     def status(self) -> str | None:
         """How the training said it ended; None while it goes on."""
-        said = self._of(Kind.CLOSE)
-        return str(said[-1][1]) if said else None
+        said = [each for each in self._all() if each.kind is Kind.CLOSE]
+        return str(min(said, key=lambda each: each.own).fields[1]) if said else None
 
-    def keep(self) -> None:
-        """Read what is there for the last time: the folder is about to go."""
+    @property
+    def lost(self) -> int:
+        """Records for which there was no room: they are in none of the others. `spool_bytes` makes room."""
+        told = sum(sum(counts.values()) for _, counts in self._of(Kind.DROPPED))
+        return told + (0 if self._kept is not None else sum(_untold(each) for each in self._monitors()))
+
+    def end(self, status: str) -> None:
+        """Close what is open, and read for the last time: the folder is about to go."""
+        for monitor in self._monitors():
+            monitor._options = Options(monitor._options.endpoint, flush_seconds=0)
+            monitor.close(status)
+        deadline = time.monotonic() + _HELPERS
+        while list(self._spools.glob("*/*.outputs")) and time.monotonic() < deadline:
+            time.sleep(0.005)
         self._kept = self._read()
+        if self.lost:
+            warnings.warn(
+                f"{self.lost} records are not seen: see Recording.lost", RuntimeWarning, stacklevel=5
+            )
+
+    def _monitors(self) -> list[Monitor]:
+        return [
+            each
+            for each in client._LIVING
+            if each is self.monitor or self._spools in Path(each._hello.spool).parents
+        ]
 
     def _of(self, kind: Kind) -> list[Any]:
-        return [fields for found, fields in self._kept or self._read() if found is kind]
+        return [each.fields for each in self._all() if each.kind is kind]
 
-    def _read(self) -> list[tuple[Kind, Any]]:
-        folder = Leftover(Path(self.monitor._hello.spool))
-        size = wire.HEAD.size
-        return [(Kind(kind), wire.unpack(frame[size:])) for _, kind, frame in folder.frames(0)]
+    def _all(self) -> list[_Said]:
+        return self._read() if self._kept is None else self._kept
+
+    def _read(self) -> list[_Said]:
+        outputs = sys.modules.get("rankside.outputs")
+        if outputs is not None and self._kept is None:
+            outputs.settle(_HELPERS)
+        found = [self._of_channel(path.parent) for path in sorted(self._spools.glob("*/*/channel"))]
+        return list(merge(*found, key=lambda said: said.fields[0]))
+
+    def _of_channel(self, folder: Path) -> list[_Said]:
+        left, size = Leftover(folder), wire.HEAD.size
+        hello = wire.unpack(left.hello())
+        kinds = set(Kind) - set(_PARENTS if hello["parent"] else ())
+        own = hello["channel"] == self.monitor._hello.channel
+        frames = [(Kind(kind), frame) for _, kind, frame in left.frames(0)]
+        return [_Said(kind, wire.unpack(frame[size:]), own) for kind, frame in frames if kind in kinds]
 
 
 @contextmanager
@@ -107,12 +161,15 @@ def recording(exp_name: str = "test", **given: Any) -> Iterator[Recording]:
     os.environ.update(RANKSIDE_SPOOL_DIR=f"{folder}/spool", RANKSIDE_ENDPOINT=f"ipc://{folder}/nobody.sock")
     os.environ.pop("RANKSIDE_DISABLE", None)
     try:
-        seen = Recording(rankside.init(exp_name, **{**_ALONE, "workspace": folder, **given}))
+        monitor = rankside.init(exp_name, **{**_ALONE, "workspace": folder, **given})
+        seen, status = Recording(monitor, Path(folder, "spool")), "finished"
         try:
             yield seen
+        except BaseException as error:
+            status = _status_of(error)
+            raise
         finally:
-            seen.monitor.close()
-            seen.keep()
+            seen.end(status)
     finally:
         rankside._current = before
         for name in ("RANKSIDE_SPOOL_DIR", "RANKSIDE_ENDPOINT", "RANKSIDE_DISABLE"):
@@ -120,3 +177,14 @@ def recording(exp_name: str = "test", **given: Any) -> Iterator[Recording]:
             if name in environ:
                 os.environ[name] = environ[name]
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _status_of(error: BaseException) -> str:
+    if isinstance(error, SystemExit):
+        return "failed" if error.code else "finished"
+    return "killed" if isinstance(error, KeyboardInterrupt) else "failed"
+
+
+def _untold(monitor: Monitor) -> int:
+    spool = monitor._spool
+    return monitor.lost + (0 if spool is None else sum(spool._dropped) - sum(spool._announced))

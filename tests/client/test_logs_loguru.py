@@ -27,7 +27,7 @@ def tidy() -> Iterator[None]:
     logger.remove()
     yield
     logger.remove()
-    logger.configure(patcher=None, extra={})
+    logger.configure(patcher=lambda _: None, extra={})
     assert type(logger)._log is original
 
 

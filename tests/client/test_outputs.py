@@ -115,6 +115,76 @@ def test_what_handlers_of_logging_show_is_recorded_as_their_record_alone(rank, p
     assert sorted(text for text in texts if text.startswith("by ")) == ["by logging", "by loguru", "by print"]
 
 
+def test_what_a_handler_or_a_signal_prints_beside_a_record_is_recorded(rank, printed):
+    body = """
+    class Uploads(logging.StreamHandler):
+        def emit(self, record):
+            print("upload of", len(record.getMessage()), "bytes failed")
+            signal.raise_signal(signal.SIGUSR1)
+            super().emit(record)
+    signal.signal(signal.SIGUSR1, lambda *_: print("from", "a signal"))
+    logging.getLogger("x").addHandler(Uploads(sys.stdout))
+    logging.getLogger("x").error("said")
+    print("LOG:", "printed")
+    """
+    _, out, _ = rank(body).end()
+    assert out == "upload of 4 bytes failed\nfrom a signal\nsaid\nLOG: printed\n"
+    assert [text for level, text in printed("LOG") if level == "INFO"] == [
+        "upload of 4 bytes failed",
+        "from a signal",
+        "LOG: printed",
+    ]
+
+
+def test_a_record_that_a_handler_prints_by_pieces_is_recorded_once(rank, printed):
+    body = """
+    class Printing(logging.Handler):
+        def emit(self, record):
+            print("LOG:", record.getMessage(), "at", record.lineno)
+    logging.getLogger("x").addHandler(Printing())
+    logging.getLogger("x").error("said")
+    print("printed")
+    """
+    _, out, _ = rank(body).end()
+    assert out == "LOG: said at 13\nprinted\n"
+    assert [text for level, text in printed("printed") if level == "INFO"] == ["printed"]
+
+
+def test_a_program_that_begins_anew_with_exec_and_captures_again_is_recorded_once(rank, printed):
+    body = """
+    logging.basicConfig(stream=sys.stdout, format="%(message)s")
+    print("first" if "AGAIN" not in os.environ else "second", flush=True)
+    logging.error("logged")
+    if "AGAIN" not in os.environ:
+        os.environ["AGAIN"] = "1"
+        os.execv(sys.executable, [sys.executable, *sys.argv])
+    """
+    status, out, _ = rank(body).end()
+    assert (status, out) == (0, "first\nlogged\nsecond\nlogged\n")
+    assert sorted(text for level, text in printed("second") if level == "INFO") == ["first", "second"]
+
+
+def test_what_the_next_program_after_exec_prints_is_recorded_as_the_ranks(rank, printed):
+    body = """
+    print("first", flush=True)
+    os.execv("/bin/sh", ["sh", "-c", "echo second; exit 5"])
+    """
+    status, out, _ = rank(body).end()
+    assert (status, out) == (5, "first\nsecond\n")
+    assert [text for _, text in printed("second")] == ["first", "second"]
+
+
+def test_a_child_that_is_another_rank_is_heard_by_both(rank, printed, here):
+    body = """
+    child = "import rankside; rankside.init(exp_root='exp', rank=1, world_size=2, flush_seconds=0.2)" \\
+        ".capture_logging(fds=True); print('of the child')"
+    subprocess.run([sys.executable, "-c", child])
+    """
+    _, out, _ = rank(body).end()
+    assert out == "of the child\n"
+    assert [text for _, text in printed("child", 2) if "child" in text] == ["of the child"] * 2
+
+
 def test_a_dump_of_faulthandler_arrives(rank, printed):
     status, _, err = rank("    faulthandler.enable()\n    ctypes.string_at(0)\n").end()
     assert status == -signal.SIGSEGV
@@ -309,3 +379,117 @@ def test_a_child_that_leads_its_descriptors_elsewhere_writes_no_mark_there(rank,
     rank(body).end()
     printed("parent")
     assert (here / "daemon.log").read_text() == "of a daemon\nprinted\n"
+
+
+def test_monitors_one_after_the_other_have_the_descriptors(rank, printed, every_spool):
+    body = """
+    print("first")
+    mon.close()
+    print("nobody's")
+    mon = rankside.init(exp_root=Path.cwd() / "exp", rank=0, world_size=1, flush_seconds=0.5)
+    mon.capture_logging(fds=True)
+    print("second")
+    mon.close()
+    print(os.readlink("/proc/self/fd/1").startswith("pipe:"), vars(sys.stdout).keys() == {"mode"})
+    """
+    _, out, _ = rank(body, FLUSH="0.5").end()
+    assert sorted(out.splitlines()) == ["True True", "first", "nobody's", "second"]
+    assert (
+        sorted(text for _, text in printed("second") + printed("first") if text != "first") == ["second"] * 2
+    )
+    assert [text for _, text in printed() if "nobody" in text or "True" in text] == []
+
+
+@pytest.mark.parametrize("order", ["fds print", "print fds"])
+@pytest.mark.parametrize("first_to_leave", [0, 1])
+def test_monitors_at_once_hear_both_whichever_leaves_first(rank, printed, every_spool, order, first_to_leave):
+    body = """
+    monitors = []
+    for number, how in enumerate(os.environ["ORDER"].split()):
+        monitors.append(rankside.init(exp_root=Path.cwd() / how, rank=0, world_size=1, flush_seconds=0.5))
+        monitors[-1].capture_logging(**{how: True}, console=True)
+    print("for", "both")
+    logging.error("logged")
+    monitors.pop(int(os.environ["FIRST"])).close()
+    print("for one")
+    monitors.pop().close()
+    print("for nobody", vars(sys.stdout).keys() == {"mode"})
+    """
+    _, out, err = rank(body, FDS="0", ORDER=order, FIRST=str(first_to_leave)).end()
+    assert sorted(out.splitlines()) == ["for both", "for nobody True", "for one"]
+    assert err.count("logged") == 2  # each console has it
+    last = order.split()[1 - first_to_leave]
+    printed("for both")
+    said = {}
+    for folder, records in every_spool().items():
+        hello = unpack((folder / "channel").read_bytes())
+        texts = [fields[5] for _, kind, fields in records if kind == Kind.LOG]
+        said.setdefault(Path(hello["exp_root"]).name, []).extend(text for text in texts if "for" in text)
+    assert [text for text in said["fds"] if "answered" not in text] == [
+        "for both",
+        *["for one"] * (last == "fds"),
+    ]
+    assert said["print"] == ["for both", *["for one"] * (last == "print")]
+
+
+def test_a_program_that_is_not_monitored_keeps_its_descriptors(rank, here):
+    body = """
+    print(os.readlink("/proc/self/fd/1").startswith("pipe:"), vars(sys.stdout).keys() == {"mode"})
+    """
+    assert rank(body, RANKSIDE_DISABLE="1").end()[1] == "True True\n"
+    assert not (here / "spool").exists()
+
+
+def on_a_small_disk(here, body: str, size: str, **env: str) -> subprocess.CompletedProcess[str]:
+    """Run a rank whose spools and captured output lie on a disk of their own."""
+    disk = here / "spool"
+    disk.mkdir()
+    (here / "rank.py").write_text(dedent(HEAD) + dedent(body))
+    mount = [
+        "unshare",
+        "-rm",
+        "sh",
+        "-c",
+        'mount -t tmpfs -o size=$0 t "$1" && shift && exec "$@"',
+        size,
+        str(disk),
+    ]
+    if subprocess.run([*mount, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("no disk can be mounted here")
+    command = [*mount, sys.executable, str(here / "rank.py")]
+    env = {**os.environ, "RANKSIDE_ENDPOINT": f"ipc://{here}/none.sock", **env}
+    return subprocess.run(command, env=env, cwd=here, capture_output=True, text=True, timeout=30, check=False)
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("helper", ["lives", "is stopped"])
+def test_a_disk_that_fills_up_neither_stops_the_program_nor_loses_what_it_prints(here, unbuffered, helper):
+    body = """
+    if os.environ["HELPER"] == "is stopped":
+        time.sleep(0.5)
+        for cwd in Path("/proc").glob("[0-9]*/cwd"):
+            if cwd.exists() and os.readlink(cwd).endswith(".outputs"):
+                stopped = int(cwd.parent.name)
+                os.kill(stopped, signal.SIGSTOP)
+    for number in range(300):
+        print(number, "x" * 100, "y" * 100_000)
+    logging.basicConfig(stream=sys.stdout)
+    logging.error("said")
+    print("last")
+    if os.environ["HELPER"] == "is stopped":
+        sys.stdout.flush()
+        os.kill(stopped, signal.SIGCONT)
+    """
+    done = on_a_small_disk(here, body, "20m", PYTHONUNBUFFERED=unbuffered, HELPER=helper)
+    assert done.returncode == 0, done.stderr
+    shown = done.stdout
+    assert (shown.count("y"), shown.count("x" * 100)) == (30_000_000, 300)
+    assert (shown.count("ERROR:root:said\n"), shown.count("last\n")) == (1, 1)
+    if helper == "lives":
+        assert [int(line.split()[0]) for line in shown.splitlines()[:-2]] == list(range(300))
+
+
+def test_where_there_is_no_room_from_the_beginning_print_is_captured_instead(here):
+    done = on_a_small_disk(here, 'print("printed")', "4m")
+    assert (done.returncode, done.stdout) == (0, "printed\n")
+    assert "print is captured instead" in done.stderr

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import logging
+import signal
 import sys
 import threading
 import traceback
@@ -145,12 +146,13 @@ def test_an_object_that_prints_while_it_is_printed(captured, texts):
     print(Chatty())
     print("x", Chatty(), "y")
     logging.getLogger("t.x").warning("%s", Chatty())
-    assert texts(mon) == ["inner", "outer", "inner", "x outer y", "inner", "outer"]
+    assert texts(mon)[:4] == ["inner", "outer", "inner", "x outer y"]
+    assert texts(mon)[4:] == ["inner", "outer", "inner"]  # made text for the record, and by the handler
 
 
 def test_nothing_that_the_recording_meets_reaches_the_program(captured, out, monkeypatch):
     mon = captured()
-    monkeypatch.setattr(type(mon), "_log", lambda *_: 1 / 0)
+    monkeypatch.setattr(type(mon), "_append", lambda *_: 1 / 0)
     print("all the same")
     assert out.getvalue() == "all the same\n"
 
@@ -240,16 +242,35 @@ def test_a_signal_handler_prints_while_the_main_thread_prints(run, texts):
     assert mine == " ".join(f"main {number}" for number in range(mine.count("main")))
 
 
+def test_a_call_that_is_under_way_twice_at_the_same_place_makes_two_lines(captured, texts):
+    mon = captured()
+
+    class Chatty:
+        def __init__(self, depth: int) -> None:
+            self.depth = depth
+
+        def __str__(self) -> str:
+            if self.depth:
+                say(self.depth - 1)
+            return f"at {self.depth}"
+
+    def say(depth: int) -> None:
+        print("signal", Chatty(depth), "end")
+
+    say(3)
+    assert texts(mon) == [f"signal at {depth} end" for depth in range(4)]
+
+
 def test_a_signal_in_the_middle_of_a_recording_breaks_no_line(captured, texts, monkeypatch):
     mon = captured()
-    log = mon._log
+    append = mon._append
 
-    def interrupted(*args: Any) -> None:
-        if args[-1] == "main line":
+    def interrupted(kind: int, body: bytes, urgent: bool) -> None:
+        if b"main line" in body:
             print("from a handler")
-        log(*args)
+        append(kind, body, urgent)
 
-    monkeypatch.setattr(mon, "_log", interrupted)
+    monkeypatch.setattr(mon, "_append", interrupted)
     print("main line")
     assert sorted(texts(mon)) == ["from a handler", "main line"]
 
@@ -311,6 +332,77 @@ def test_handlers_that_print_in_ways_of_their_own(captured, texts):
     logging.root.addHandler(Printing())
     logging.getLogger("t.x").warning("once")
     assert texts(mon) == ["once"]
+
+
+@pytest.mark.parametrize(
+    "say",
+    [
+        lambda text: print("LOG:", text),
+        lambda text: print(text, "said"),
+        lambda text: print(text, end="\n"),
+        lambda text: sys.stderr.writelines([text, "\n"]),
+        lambda text: print(f'{{"message": "{text}", "level": 30}}'),
+        lambda text: print("\x1b[1m" + "\x1b[0m \x1b[1m".join(text.split()) + "\x1b[0m"),
+        lambda text: [print(part) for part in text.split(", ")],
+        lambda text: print(text, end=""),
+    ],
+)
+def test_a_record_is_known_in_whatever_form_a_handler_prints_it(captured, texts, say):
+    mon = captured()
+
+    class Printing(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            say(record.getMessage())
+
+    logging.root.addHandler(Printing())
+    logging.getLogger("t.x").warning("once %s", "upon a time, in records")
+    print("printed")
+    assert texts(mon) == ["once upon a time, in records", "printed"]
+
+
+@pytest.mark.parametrize("end", ["\n", ""])
+def test_what_a_handler_prints_of_its_own_is_heard(captured, texts, end):
+    mon = captured()
+
+    class Uploads(logging.StreamHandler):
+        def emit(self, record: logging.LogRecord) -> None:
+            print("upload of", len(record.getMessage()), "bytes failed", end=end)
+            super().emit(record)
+            print("tried again")
+
+    logging.root.addHandler(Uploads(sys.stderr))
+    logging.getLogger("t.x").warning("said")
+    mon._captures.end()
+    want = ["upload of 4 bytes failed", "tried again"] if end else ["upload of 4 bytes failedtried again"]
+    assert texts(mon) == ["said", *want]
+
+
+def test_what_a_sink_of_loguru_prints_of_its_own_is_heard(captured, texts):
+    mon = captured()
+    loguru = pytest.importorskip("loguru")
+    number = loguru.logger.add(lambda message: print("webhook: 500"))
+    try:
+        loguru.logger.info("said")
+    finally:
+        loguru.logger.remove(number)
+    assert texts(mon) == ["said", "webhook: 500"]
+
+
+def test_a_signal_handler_prints_in_the_middle_of_a_logging_handler(captured, texts):
+    mon = captured()
+
+    class Slow(logging.StreamHandler):
+        def emit(self, record: logging.LogRecord) -> None:
+            signal.raise_signal(signal.SIGUSR1)
+            super().emit(record)
+
+    before = signal.signal(signal.SIGUSR1, lambda *_: print("from", "a signal"))
+    try:
+        logging.root.addHandler(Slow(sys.stderr))
+        logging.getLogger("t.x").warning("said")
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert texts(mon) == ["said", "from a signal"]
 
 
 def test_logging_s_last_resort(captured, texts, err, monkeypatch):

@@ -10,6 +10,7 @@ import pytest
 
 import rankside
 from rankside import testing
+from rankside.client import Options
 
 
 def program() -> None:
@@ -62,3 +63,81 @@ def test_a_bad_parameter_is_refused_as_init_does():
     with pytest.raises(rankside.ConfigError, match="disable_wandb"), testing.recording(disable_wandb="maybe"):
         pass
     assert isinstance(rankside.current(), rankside.NoMonitor)
+
+
+def test_the_programs_own_monitor_is_recorded_with_its_own_status(here):
+    with testing.recording(rank=3, world_size=4) as seen:
+        mon = rankside.init(exp_root=here / "exp", rank=1, world_size=2)
+        mon.metrics({"loss": 1.0}, step=1)
+        seen.monitor.log("of the recording's")
+        assert seen.metrics == [(1, {"loss": 1.0})]
+        assert rankside.current() is mon
+        mon._options = Options(flush_seconds=0)
+        mon.close("failed")
+    assert (seen.metrics, seen.texts, seen.status) == ([(1, {"loss": 1.0})], ["of the recording's"], "failed")
+
+
+def test_a_monitor_that_the_program_leaves_open_is_closed_with_the_recording(here):
+    with testing.recording() as seen:
+        mon = rankside.init(exp_root=here / "exp", rank=1, world_size=2)
+        mon.log("said")
+    assert (seen.texts, seen.status, mon._closed) == (["said"], "finished", True)
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (ValueError("bad loss"), "failed"),
+        (KeyboardInterrupt(), "killed"),
+        (SystemExit(0), "finished"),
+        (SystemExit(3), "failed"),
+    ],
+)
+def test_a_body_that_raises_has_not_finished(error, status):
+    with pytest.raises(type(error)), testing.recording() as seen:
+        raise error
+    assert seen.status == status
+
+
+def a_program_that_says_too_much() -> testing.Recording:
+    with testing.recording(spool_bytes=1 << 20) as seen:
+        for _ in range(12_000):
+            seen.monitor.log("x" * 1000)
+        assert seen.lost > 0
+    return seen
+
+
+def test_records_beyond_what_the_spool_holds_are_counted():
+    with pytest.warns(RuntimeWarning, match="records are not seen"):
+        seen = a_program_that_says_too_much()
+    assert seen.lost + len(seen.texts) == 12_000
+
+
+def test_nothing_is_lost_where_there_is_room():
+    with testing.recording() as seen:
+        program()
+        assert seen.lost == 0
+    assert seen.lost == 0
+
+
+def test_what_is_printed_under_a_capture_of_the_descriptors_is_recorded(run):
+    out, err = run("""
+        import os, subprocess
+        from rankside import testing
+        with testing.recording() as seen:
+            seen.monitor.capture_logging(fds=True)
+            print("printed")
+            assert seen.texts == ["printed"], seen.texts
+            subprocess.run(["echo", "by a child"])
+            seen.monitor.log("said")
+            print("not a whole line", end="")
+            assert sorted(seen.texts) == ["by a child", "printed", "said"], seen.texts
+        assert sorted(seen.texts) == ["by a child", "not a whole line", "printed", "said"], seen.texts
+        assert seen.status == "finished"
+        with testing.recording() as seen:
+            seen.monitor.capture_logging(fds=True)
+            os.write(1, b"\\nshown by the second\\n")
+        assert seen.texts == ["", "shown by the second"], seen.texts
+        """)
+    assert out == "printed\nby a child\nnot a whole line\nshown by the second\n"
+    assert err == ""
