@@ -166,9 +166,10 @@ class Monitor:
         `level` is the lowest taken, default INFO for the standard library (whose root logger is opened that
         far), everything for loguru. What these loggers print elsewhere stays as it is; with `console`
         what they write on stderr and stdout of recorded records is held back, and every record is shown
-        there as Primus does, from `stderr_sink_level` on; what is printed stays where it is printed. `print` takes what is printed, too, and `fds` all that reaches the
-        descriptors 1 and 2: of C++ code, of child processes, of an interpreter that dies. With `fds`, `print`
-        adds nothing. A further call adds to the first, and may name another level.
+        there as Primus does, from `stderr_sink_level` on; what is printed stays where it is printed.
+        `print` takes what is printed, too, and `fds` all that reaches the descriptors 1 and 2: of C++ code,
+        of child processes, of an interpreter that dies. With `fds`, `print` adds nothing. A further call
+        adds to the first, and may name another level.
         """
         try:
             with self._lock:

@@ -54,7 +54,9 @@ def message(chance: random.Random) -> list[bytes]:
 def shout(chance: random.Random, context: zmq.Context, endpoint: str) -> None:
     """One stranger's visit, in ZeroMQ."""
     with context.socket(chance.choice([zmq.DEALER, zmq.REQ, zmq.PUSH])) as peer:
-        peer.linger = peer.sndtimeo = 50  # the agent's socket turns some kinds away, and then nobody takes theirs
+        peer.linger = peer.sndtimeo = (
+            50  # the agent's socket turns some kinds away, and then nobody takes theirs
+        )
         if chance.random() < 0.5:
             peer.routing_id = chance.randbytes(chance.randrange(1, 60)).replace(b"\0", b"1")
         peer.connect(endpoint)
