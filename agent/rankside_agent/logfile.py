@@ -37,6 +37,7 @@ class LogFile:
         self._allowed = allowed
         self.mark = mark or Mark(0, 0, 0)
         self._fd = -1
+        self._links = 0  # of the open file
         self._half: tuple[int, int] | None = None  # inode and whole size, where a cut failed
 
     def ready(self) -> bool:
@@ -59,6 +60,7 @@ class LogFile:
             self.close()
             raise
         known = self._is_ours(found)
+        self._links = found.st_nlink
         self.mark = Mark(found.st_ino, found.st_size, self.mark.records)
         return known
 
@@ -73,6 +75,8 @@ class LogFile:
                 if not took:
                     raise OSError(errno.ENOSPC, "nothing written", str(self.path))
                 written += took
+            if self._links and not os.fstat(self._fd).st_nlink:  # since we looked: nobody would ever read it
+                raise FileNotFoundError(errno.ENOENT, "deleted while it was written", str(self.path))
         except OSError:
             self._cut(before)
             raise

@@ -6,7 +6,6 @@ Separate from the receiver because it starts where messages end: with a lock tha
 from __future__ import annotations
 
 import os
-import stat
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -20,14 +19,15 @@ from rankside.leftover import Leftover
 from rankside.output_folder import ENDING, OutputFolder
 from rankside_agent import files
 from rankside_agent.left_outputs import LeftOutputs
+from rankside_agent.left_spools import Nameless, discard, hello_in, in_order, is_nameless, is_ours, last_first
 from rankside_agent.progress import Channel
 from rankside_agent.registry import Registry
 from rankside_agent.runs import Run
 
 _SCAN = 2.0  # seconds between searches for spools whose rank never spoke to us
+_SWEEP = 0.2  # seconds, at least, between such searches when ranks of another start come: they come together
 _FROZEN = 5.0  # seconds between two looks after which the agent itself must have been stopped
 _FORGET = 60.0  # seconds after its end in which a channel's last messages may still be on their way
-_UNFINISHED = 60.0  # seconds after which a folder that names no channel is rubbish
 
 
 class Recovery:
@@ -53,11 +53,13 @@ class Recovery:
         self._report = report
         self._scanned = self._looked = float("-inf")
         self._underway: set[str] = set()
+        self._scanning = False
+        self._nameless = Nameless()
 
     def watch(self, _run: Run, channel: Channel) -> None:
         """A rank spoke to us: see whether its spool is in sight, and remember where such spools lie."""
         folder = Path(channel.hello.spool)
-        channel.watched = _is_ours(folder) and self._names(folder, channel.hello)
+        channel.watched = is_ours(folder) and self._names(folder, channel.hello)
         root = str(folder.parent)
         if channel.watched and root not in self._roots:
             self._roots.add(root)
@@ -66,7 +68,7 @@ class Recovery:
     @staticmethod
     def _names(folder: Path, hello: Hello) -> bool:
         try:
-            return _hello_in(folder).channel == hello.channel
+            return hello_in(folder).channel == hello.channel
         except (OSError, ValueError):
             return False
 
@@ -75,8 +77,9 @@ class Recovery:
         if now - self._looked > _FROZEN:  # it was us who were silent: their messages still wait in the socket
             for _, channel in self._registry.living():
                 channel.progress.seen = now
+            self._nameless.begin_again()
         self._looked = now
-        for run, channel in sorted(self._registry.living(), key=lambda each: _last_first(each[1].hello)):
+        for run, channel in sorted(self._registry.living(), key=lambda each: last_first(each[1].hello)):
             self._look(run, channel, now)
         for run in self._registry.runs.values():
             for channel in list(run.channels.values()):
@@ -90,10 +93,13 @@ class Recovery:
     def sweep(self, run: Run) -> None:
         """Before a new attempt of a run begins: bring in what its last one left."""
         now = time.monotonic()
-        for channel in sorted(run.living(), key=lambda each: _last_first(each.hello)):
+        for channel in sorted(run.living(), key=lambda each: last_first(each.hello)):
             if not channel.watched:  # it has not spoken to us since we were started: it may be dead by now
                 self.watch(run, channel)
             self._look(run, channel, now)
+        if not self._scanning and now - self._scanned > _SWEEP:  # and what never got round to speaking to us
+            self._scanned = now
+            self._scan()
 
     def _look(self, run: Run, channel: Channel, now: float) -> None:
         spool = Path(channel.hello.spool)
@@ -107,12 +113,21 @@ class Recovery:
             self._report(f"spool {spool}: {type(error).__name__}: {error}")
 
     def _scan(self) -> None:
+        self._scanning = True  # what is found is opened by way of `sweep`
+        try:
+            self._scan_roots()
+        finally:
+            self._scanning = False
+
+    def _scan_roots(self) -> None:
+        # one whose last hello came out of a socket in between was opened for that, not for us
+        self._underway = {name for name in self._underway if self._registry.find(name) is None}
         for root in sorted(self._roots):
             try:
-                folders = [path for path in Path(root).iterdir() if _is_ours(path)]
+                folders = [path for path in Path(root).iterdir() if is_ours(path)]
             except OSError:
                 continue
-            for folder in _in_order(folders):
+            for folder in in_order(folders):
                 if folder.name not in self._underway:
                     self._try(folder)
 
@@ -127,9 +142,8 @@ class Recovery:
 
     def _adopt(self, folder: Path) -> None:
         """Take on a spool that no living channel of ours claims."""
-        if not (folder / "channel").exists():  # and is not locked here: its rank may be about to do that
-            if time.time() - folder.stat().st_mtime > _UNFINISHED:
-                _discard(folder)
+        if is_nameless(folder):  # and is not locked here: its rank may be about to do that
+            self._nameless.look(folder, self._scanned)
             return
         page = Leftover(folder).take()
         if page is None:
@@ -138,9 +152,9 @@ class Recovery:
         page.close()
         if owner not in ("", self._agent_id):
             return  # another agent's journal has its beginning
-        hello = _hello_in(folder)
+        hello = hello_in(folder)
         if hello.channel in self._registry.gone:
-            _discard(folder)  # its goodbye was journaled, the answer never reached it
+            discard(folder)  # its goodbye was journaled, the answer never reached it
             return
 
         def then(run: Run, channel: Channel) -> None:
@@ -178,7 +192,7 @@ class Recovery:
                 channel.progress.announced_drops += sum(dropped.values())
             run.end(channel, "vanished")
             _note_taken(channel)
-            _discard(folder)
+            discard(folder)
             who = f"rank {channel.hello.label}, pid {channel.hello.pid}"
             logger.info(f"run {run.folder.name}: {who} is gone; what it left is brought in")
         except OSError as error:
@@ -215,57 +229,6 @@ def _accept(run: Run, channel: Channel, held: list[bytes]) -> None:
 def _note_taken(channel: Channel) -> None:
     """Of captured output, for the helper that goes on: which records of the one before are here."""
     folder = Path(channel.hello.outputs)
-    if folder.name.endswith(ENDING) and _is_ours(folder):
+    if folder.name.endswith(ENDING) and is_ours(folder):
         with suppress(OSError):
             OutputFolder(folder).note_taken(channel.hello.channel, channel.last)
-
-
-def _is_ours(folder: Path) -> bool:
-    """A folder, no link, of our own user, that nobody else writes to: else its hello is anybody's."""
-    try:
-        found = folder.lstat()
-    except (OSError, ValueError):
-        return False
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o022
-
-
-def _hello_in(folder: Path) -> Hello:
-    """Whose spool it is. Raises OSError, and ValueError where it is nobody's, or another folder's."""
-    path = folder / "channel"
-    if not stat.S_ISREG(path.stat().st_mode):
-        raise ValueError("channel: no file")
-    hello = Hello.unpacked(wire.unpack(path.read_bytes()))
-    if hello.channel != folder.name:
-        raise ValueError(f"channel: names {hello.channel[:100]!r}")
-    return hello
-
-
-def _last_first(hello: Hello) -> int:
-    """The last rank first: what it says decides whose metrics count."""
-    return -(hello.rank if hello.rank is not None else 0)
-
-
-def _in_order(folders: list[Path]) -> list[Path]:
-    """An earlier start first, or they change places as attempts; in each of them the last rank."""
-    found = [(*_job_of(folder), folder) for folder in folders]
-    begun: dict[str, int] = {}
-    for job, at, *_ in found:
-        begun[job] = min(at, begun.get(job, at))
-    return [folder for *_, folder in sorted(found, key=lambda each: (begun[each[0]], each[0], *each[2:]))]
-
-
-def _job_of(folder: Path) -> tuple[str, int, int]:
-    """The start that a spool is of, when it was made, and its rank's place; nothing where it does not say."""
-    try:
-        hello = _hello_in(folder)
-        return hello.job, (folder / "channel").stat().st_mtime_ns, _last_first(hello)
-    except (OSError, ValueError):
-        return "", 0, 0
-
-
-def _discard(folder: Path) -> None:
-    """Delete a spool: all it held is in a journal. Only files of a spool, whatever else may lie there."""
-    with suppress(OSError):
-        for path in [*folder.glob("*.seg"), *(folder / name for name in ("channel", "channel.new", "state"))]:
-            path.unlink(missing_ok=True)
-        folder.rmdir()

@@ -54,7 +54,8 @@ class Registry:
         self._living, self._done = state / "runs", state / "done"
         self._settings, self._report, self._wake = settings, report, wake
         self._opening: dict[str, Opening] = {}
-        self._pruned = 0.0
+        self._pruned = float("-inf")
+        self._too_old: set[Path] = set()  # finished runs, at the last look
         self.refused: dict[str, str] = {}
         self.gone: dict[str, None] = {}  # a dead rank's last messages may still come out of a socket's buffer
         self.runs: dict[str, Run] = {}
@@ -80,21 +81,26 @@ class Registry:
         Raises OSError where the run cannot be kept on this node's disk, ValueError for an impossible root.
         """
         _check(hello)
-        known = self.find(hello.channel)
-        if known is not None:
-            then(*known)
-            return
-        if hello.channel in self.gone:
+        if self._is_known(hello, then):
             return
         run = self._run_of(hello)
-        if hello.channel in run.channels:  # the run was only now opened again
-            then(run, run.channels[hello.channel])
-            return
-        waiting = self._opening.get(hello.channel)
-        if waiting is not None:
-            waiting.then[:] = [lambda channel: then(run, channel)]  # the latest connection counts
+        if self._is_known(hello, then):  # the run was only now opened again
             return
         self.before_opening(run)
+        if not self._is_known(hello, then):  # its process may be dead by now, and what it left just found
+            self._begin(run, hello, first, then)
+
+    def _is_known(self, hello: Hello, then: Callable[[Run, Channel], None]) -> bool:
+        """Whether nothing is to be begun: the channel is there, on its way, or was put away."""
+        known = self.find(hello.channel)
+        waiting = self._opening.get(hello.channel)
+        if known is not None:
+            then(*known)
+        elif waiting is not None:
+            waiting.then[:] = [lambda channel: then(self._run_of(hello), channel)]  # the latest one counts
+        return known is not None or waiting is not None or hello.channel in self.gone
+
+    def _begin(self, run: Run, hello: Hello, first: int, then: Callable[[Run, Channel], None]) -> None:
         opening = Opening(hello, first, lambda channel: then(run, channel))
         self._opening[hello.channel] = opening
         if hello.parent in run.channels:
@@ -183,15 +189,12 @@ class Registry:
             del self.gone[next(iter(self.gone))]
 
     def _prune(self) -> None:
+        """Delete what was too old an hour ago, too: a node's clock may be far ahead until it is set."""
         oldest = time.time() - self._settings.keep_finished_days * 86400
-        for folder in self._done.glob("*"):
-            facts = files.read_json(folder / "run.json")
-            try:
-                updated = float(facts["updated"])
-            except (TypeError, KeyError, ValueError):
-                updated = folder.stat().st_mtime
-            if updated < oldest:
-                shutil.rmtree(folder, ignore_errors=True)
+        found = {folder for folder in self._done.glob("*") if _updated(folder) < oldest}
+        for folder in found & self._too_old:
+            shutil.rmtree(folder, ignore_errors=True)
+        self._too_old = found
 
     def busy(self) -> bool:
         """Whether any run is not done and delivered."""
@@ -210,6 +213,15 @@ class Registry:
                 supervisor.stop(drain=True)
         for run in self.runs.values():
             run.close(max(0.0, deadline - time.monotonic()))
+
+
+def _updated(folder: Path) -> float:
+    """When a finished run was last written."""
+    facts = files.read_json(folder / "run.json")
+    try:
+        return float(facts["updated"])
+    except (TypeError, KeyError, ValueError):
+        return folder.stat().st_mtime
 
 
 def _check(hello: Hello) -> None:

@@ -79,6 +79,39 @@ def test_a_truncation_between_ready_and_append_makes_no_hole(file: LogFile):
     assert file.path.read_bytes() == b"two\n"
 
 
+def test_what_went_into_a_file_that_was_just_deleted_is_not_taken_for_written(file: LogFile):
+    assert file.ready()
+    file.path.unlink()
+    with pytest.raises(FileNotFoundError):
+        file.append(b"two\n", 1)
+    assert not file.ready()
+    file.append(b"two\n", 1)
+    assert file.path.read_bytes() == b"two\n"
+    assert file.mark.records == 2
+
+
+def test_what_went_into_a_file_that_was_just_renamed_is_there(file: LogFile):
+    assert file.ready()
+    moved = file.path.rename(file.path.with_name("moved"))
+    file.append(b"two\n", 1)
+    assert moved.read_bytes() == b"one\ntwo\n"
+
+
+def test_a_file_system_that_counts_no_links_is_written(file: LogFile, monkeypatch: pytest.MonkeyPatch):
+    file.close()
+    true = os.fstat
+
+    def without_links(fd: int) -> os.stat_result:
+        found = list(true(fd))
+        found[3] = 0
+        return os.stat_result(found)
+
+    monkeypatch.setattr(os, "fstat", without_links)
+    assert file.ready()
+    file.append(b"two\n", 1)
+    assert file.path.read_bytes() == b"one\ntwo\n"
+
+
 def test_a_folder_or_a_file_in_the_way_is_an_os_error_and_no_more(file: LogFile):
     file.path.unlink()
     file.path.mkdir()

@@ -21,7 +21,7 @@ import pytest
 from rankside.wire import Kind
 from rankside_agent import files as small_files
 from rankside_agent.journal import EntryType, Journal, Position
-from rankside_agent.logfile import Rotation, rotated
+from rankside_agent.logfile import LogFile, Rotation, rotated
 
 Scene = Any  # of conftest.py
 LEVELS = ("debug", "info", "warning", "error")
@@ -341,6 +341,27 @@ def test_a_deleted_file_comes_back_and_the_others_do_not_notice(scene: Scene):
     scene.drain()
     assert scene.texts() == numbers(6, 9)
     assert scene.texts(level="info") == scene.node_texts() == numbers(1, 9)
+
+
+def test_a_file_deleted_in_the_instant_of_a_write_loses_nothing_of_that_write(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+):
+    rank = scene.channel()
+    scene.log(rank, *numbers(1, 5))
+    scene.drain()
+    append = LogFile.append
+
+    def deleted_first(file: LogFile, data: bytes, records: int) -> None:
+        file.path.unlink()
+        append(file, data, records)
+
+    scene.log(rank, *numbers(6, 9))
+    with monkeypatch.context() as patch:
+        patch.setattr(LogFile, "append", deleted_first)
+        scene.files.advance()
+    scene.wait(1)
+    scene.drain()
+    assert scene.texts() == scene.texts(level="info") == scene.node_texts() == numbers(6, 9)
 
 
 def test_a_removed_rank_folder_comes_back(scene: Scene):

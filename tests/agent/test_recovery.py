@@ -235,6 +235,32 @@ def test_ranks_that_died_together_are_one_attempt(ward: Ward):
     assert [(channel.attempt, channel.last) for channel in found] == [(1, 5)] * 4
 
 
+def test_a_start_that_died_unheard_is_an_attempt_before_the_one_that_follows(ward: Ward):
+    first = ward.rank("first", records=7)
+    ward.recovery._scanned = time.monotonic() - 1.0  # the next search is not due yet
+    first.die()
+    _, second = ward.house.open(ward.hello("second", job="job-2"))
+    ward.until_gone(first.folder)
+    _, channel = ward.house.registry.find("first")
+    assert (channel.attempt, second.attempt) == (1, 2)
+    assert channel.index < second.index  # so in the journals, too
+    assert ward.texts("first") == lines(7)
+
+
+@pytest.mark.parametrize("parent", ["a", ""])
+def test_a_dead_ranks_hello_that_comes_late_opens_no_second_channel(ward: Ward, parent: str):
+    """Its spool is found in the very search that precedes the opening."""
+    ward.greet(ward.rank("a"))
+    rank = ward.rank("b", rank=1, records=7, parent=parent)
+    rank.die()
+    ward.recovery._scanned = time.monotonic() - 1.0
+    run, channel = ward.house.open(rank.hello)
+    ward.until_gone(rank.folder)
+    assert ward.texts("b") == lines(7)
+    assert run.channels["b"] is channel
+    assert [each.hello.channel for each in run.living()] == ["a"]
+
+
 def test_starts_that_are_found_together_become_attempts_in_the_order_in_which_they_began(ward: Ward):
     """Whatever their ranks: a job without an agent may come back smaller or larger than it was."""
     worlds = {"job-1": 2, "job-2": 1, "job-3": 3}
@@ -294,10 +320,10 @@ def test_drops_that_the_rank_could_not_announce_are_announced_once(ward: Ward, m
     ward.greet(rank)
     rank.die()
     held = []
-    real = recoveries._discard
-    monkeypatch.setattr(recoveries, "_discard", held.append)  # killed before the folder was gone
+    real = recoveries.discard
+    monkeypatch.setattr(recoveries, "discard", held.append)  # killed before the folder was gone
     ward.look()
-    monkeypatch.setattr(recoveries, "_discard", real)
+    monkeypatch.setattr(recoveries, "discard", real)
     ward.until_gone(rank.folder)
     run, _ = ward.house.registry.find("a")
     said = [entry.value()[3] for entry in ward.house.entries(run) if entry.type == 4]
@@ -336,8 +362,7 @@ def test_an_agent_killed_while_it_brings_a_spool_in_loses_and_doubles_nothing(
     rank.die()
     calls: list[Any] = []
     owner = recoveries if victim == "discard" else run
-    name = "_discard" if victim == "discard" else victim
-    real = getattr(owner, name)
+    real = getattr(owner, victim)
 
     def dying(*args: Any) -> Any:
         calls.append(args)
@@ -349,7 +374,7 @@ def test_an_agent_killed_while_it_brings_a_spool_in_loses_and_doubles_nothing(
         return found
 
     with monkeypatch.context() as patch:
-        patch.setattr(owner, name, dying)
+        patch.setattr(owner, victim, dying)
         with suppress(Killed):
             ward.look()
     ward.house.kill()
@@ -469,8 +494,11 @@ def test_a_rank_in_the_middle_of_making_its_spool_is_not_disturbed(ward: Ward):
 # -- half-made, unreadable, hostile ---------------------------------------------------------------------
 
 
-def _old(folder: Path) -> None:
-    os.utime(folder, (time.time() - 3600, time.time() - 3600))
+def look_on(ward: Ward, seconds: float) -> None:
+    """As twice a second for so long."""
+    now = time.monotonic()
+    for tick in range(int(seconds * 2)):
+        ward.recovery.tick(now + tick / 2)
 
 
 @pytest.mark.parametrize("content", [[], ["state"], ["state", "channel.new", "00000001.seg"]])
@@ -479,11 +507,41 @@ def test_a_half_made_folder_goes_after_a_while_and_not_before(ward: Ward, conten
     folder.mkdir(mode=0o700)
     for name in content:
         (folder / name).touch()
-    ward.look()
+    look_on(ward, 50)
     assert folder.exists()
-    _old(folder)
-    ward.look()
+    look_on(ward, 80)
     assert not folder.exists()
+
+
+def test_a_folder_that_a_living_rank_is_making_stays_however_long_that_takes(ward: Ward):
+    rank = ward.rank()
+    (rank.folder / "channel").rename(rank.folder / "channel.new")
+    look_on(ward, 200)
+    assert {"state", "channel.new", "00000001.seg"} <= {path.name for path in rank.folder.iterdir()}
+
+
+@pytest.mark.parametrize("years", [-10, 10])
+def test_a_clock_that_was_set_makes_no_half_made_folder_old(
+    ward: Ward, years: int, monkeypatch: pytest.MonkeyPatch
+):
+    folder = ward.root / "half"
+    folder.mkdir(mode=0o700)
+    os.utime(folder, (time.time() - years * 3.15e7,) * 2)
+    ward.look()
+    true = time.time
+    monkeypatch.setattr(time, "time", lambda: true() + years * 3.15e7)
+    look_on(ward, 10)
+    assert folder.exists()
+
+
+def test_time_in_which_the_agent_stood_still_makes_no_half_made_folder_old(ward: Ward):
+    folder = ward.root / "half"
+    folder.mkdir(mode=0o700)
+    ward.look()
+    now = time.monotonic() + 3600
+    ward.recovery.tick(now)
+    ward.recovery.tick(now + 4)
+    assert folder.exists()
 
 
 def test_a_strangers_folder_of_the_same_form_is_never_deleted(ward: Ward):
@@ -492,8 +550,7 @@ def test_a_strangers_folder_of_the_same_form_is_never_deleted(ward: Ward):
     folder.chmod(0o700)
     for name in ("a.jpg", "deep/b.jpg"):
         (folder / name).write_text("precious")
-    _old(folder)
-    ward.look()
+    look_on(ward, 80)
     assert (folder / "a.jpg").read_text() == (folder / "deep" / "b.jpg").read_text() == "precious"
 
 

@@ -415,6 +415,26 @@ def test_old_finished_runs_go_and_what_cannot_be_read_goes_by_its_age(
         folder.mkdir(parents=True)
         (folder / "run.json").write_text(content % when if "%" in content else content)
         os.utime(folder, (when, when))
+    look_for_old_runs(house)
+    look_for_old_runs(house)
+    assert [path.name for path in (house.state / "done").iterdir()] == ["young"]
+
+
+def look_for_old_runs(house: House) -> None:
     house.registry._pruned = -1e9
     house.tick()
-    assert [path.name for path in (house.state / "done").iterdir()] == ["young"]
+
+
+def test_a_clock_that_is_years_ahead_for_a_while_costs_no_finished_run(
+    house: House, monkeypatch: pytest.MonkeyPatch
+):
+    folder = house.state / "done" / "young"
+    folder.mkdir(parents=True)
+    (folder / "run.json").write_text(f'{{"updated": {time.time()}}}')
+    true = time.time
+    with monkeypatch.context() as patch:
+        patch.setattr(time, "time", lambda: true() + 3.15e8)
+        look_for_old_runs(house)
+    for _ in range(3):
+        look_for_old_runs(house)
+    assert folder.exists()

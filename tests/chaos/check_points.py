@@ -45,7 +45,8 @@ def findings(
             shown = point_readers.mlflow(mlflow_uri, tag)
             problems += _all_once("mlflow", tag, shown, given, excused, strange)
         if "wandb" in trackers:
-            problems += _all_once("wandb", tag, point_readers.wandb(exp, tag), given, excused, strange)
+            shown = point_readers.wandb(exp, tag)
+            problems += _all_once("wandb", tag, shown, given, excused, strange)
     problems += _events(exp, told, _beside(found), _excused(found, told, "event"))
     return problems
 
@@ -127,10 +128,10 @@ def _in_tensorboard(
                 expected = _replaced(expected, *firsts[start])
                 expected += [value for value in mine if value.start == start]
         yield from _compared(f"tensorboard {folder}", tag, shown, expected, excused, strange)
-        steps = [step for step, value in shown if value not in strange]
         again = {step for step, _ in firsts.values()}
-        if any(two < one or (two == one and one not in again) for one, two in pairwise(steps)):
-            yield f"tensorboard {folder}: {tag}: steps twice or out of order: {_out_of_order(steps)}"
+        wrong = _out_of_order([step for step, value in shown if value not in strange], again)
+        if wrong:
+            yield f"tensorboard {folder}: {tag}: steps twice or out of order: {wrong[:5]}"
 
 
 def _replaced(before: list[Value], first: int, surely: bool = True) -> list[Value]:
@@ -176,8 +177,9 @@ def _all_once(
         yield f"{place}: {tag}: {len(twice)} points twice: {twice[:5]}"
 
 
-def _out_of_order(steps: list[int]) -> list[tuple[int, int]]:
-    return [(one, two) for one, two in pairwise(steps) if two <= one][:5]
+def _out_of_order(steps: list[int], again: set[int]) -> list[tuple[int, int]]:
+    """As TensorBoard draws them; only a step at which a later start went on may be shown twice."""
+    return [(one, two) for one, two in pairwise(steps) if two < one or (two == one and one not in again)]
 
 
 def _events(exp: Path, told: list[Account], beside: dict[int, str], excused: int) -> Iterator[str]:

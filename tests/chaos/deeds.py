@@ -41,6 +41,7 @@ TRACES = {
     "rotated": ("exp", "logs*/**/*.20*.log"),
     "compressing": ("exp", "logs*/**/.*.gz.new"),
     "compressed": ("exp", "logs*/**/*.gz"),
+    "written": ("exp", "logs*/**/debug.log"),
     "checkpoint": ("state", "runs/*/cursors/logfiles.json*"),
     "segment": ("state", "runs/*/journal/*/*"),
     "attempt": ("exp", "snapshot/*"),
@@ -61,12 +62,13 @@ def _agent_kill_at(stage: Stage, event: str, after: float) -> Undo:
     return _agent_kill(stage, 0.0)
 
 
-def _seen(root: Path, pattern: str) -> set[tuple[str, int]]:
-    """Names and inodes: what is replaced is new, too."""
+def _seen(root: Path, pattern: str) -> set[tuple[str, int, int]]:
+    """Names, inodes and sizes: what is replaced or grows is new, too."""
     found = set()
     for path in glob.iglob(str(root / pattern), recursive=True):
         with suppress(OSError):
-            found.add((path, os.stat(path).st_ino))
+            there = os.stat(path)
+            found.add((path, there.st_ino, there.st_size))
     return found
 
 
@@ -152,17 +154,8 @@ def _size_limit(stage: Stage, more: int, seconds: float) -> Undo:
     files = sorted(path for path in stage.exp.glob("logs*/**/*.log") if path.is_file())
     if stage.agent is None or not files:
         return None
-    size = random.Random(more).choice(files).stat().st_size + more
-    pids = [stage.agent.pid, *(sink.pid for sink in stage.sinks())]
-
-    def limit(most: int) -> None:
-        for pid in pids:
-            with suppress(ProcessLookupError, PermissionError):
-                hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)[1]
-                resource.prlimit(pid, resource.RLIMIT_FSIZE, (most, hard))
-
-    limit(size)
-    return seconds, lambda: limit(resource.RLIM_INFINITY)
+    stage.limit_files(random.Random(more).choice(files).stat().st_size + more)
+    return seconds, lambda: stage.limit_files(resource.RLIM_INFINITY)
 
 
 # -- files -------------------------------------------------------------------------------------------

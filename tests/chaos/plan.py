@@ -144,7 +144,10 @@ def _file(chance: random.Random) -> dict[str, Any]:
 
 
 # What the agent does on its disks, to be killed in the middle of: names of deeds.TRACES
-EVENTS = ("rotated", "compressing", "compressed", "checkpoint", "segment", "attempt", "retired")
+EVENTS = (
+    *("rotated", "compressing", "compressed", "written", "written", "checkpoint"),
+    *("segment", "segment", "attempt", "retired"),
+)
 
 MAKERS: tuple[tuple[Any, str], ...] = (
     (lambda c: ("agent_kill", {"seconds": _pause(c)}), ""),

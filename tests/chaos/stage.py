@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -172,6 +173,14 @@ class Stage:
             if not already:
                 agent.send_signal(signal.SIGCONT)
 
+    def limit_files(self, most: int) -> None:
+        """Their size, for the agent and all sinks that live now: what a limited agent starts is limited."""
+        agent = [self.agent.pid] if self.agent else []
+        for pid in [*agent, *(sink.pid for sink in self.sinks())]:
+            with suppress(ProcessLookupError, PermissionError):
+                hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)[1]
+                resource.prlimit(pid, resource.RLIMIT_FSIZE, (most, hard))
+
     # -- trackers ------------------------------------------------------------------------------------
 
     def _config(self) -> dict[str, Any]:
@@ -211,6 +220,7 @@ class Stage:
         """Nothing stands in the way any more."""
         for disk in self.disks.values():
             disk.free()
+        self.limit_files(resource.RLIM_INFINITY)
         for process in [*self.ranks.values(), *([self.agent] if self.agent else [])]:
             process.send_signal(signal.SIGCONT)
         for sink in self.sinks():
@@ -224,10 +234,10 @@ class Stage:
     def delivered(self) -> bool:
         """No run is unfinished, no spool is left."""
         runs, done = self.state / "runs", self.state / "done"
-        spools = [path for path in (self.base / "spool").glob("*/*") if path.is_dir()]
-        return (
-            runs.exists() and not any(runs.iterdir()) and done.exists() and any(done.iterdir()) and not spools
-        )
+        if any((self.base / "spool").glob("*/*/channel")):  # without it a rank died before it had said a word
+            return False
+        told = any(self.oracle.iterdir())
+        return runs.exists() and not any(runs.iterdir()) and (not told or any(done.glob("*")))
 
     def status(self) -> str:
         """What the agent says of itself."""

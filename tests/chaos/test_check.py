@@ -142,6 +142,12 @@ def test_a_later_start_replaces_from_its_first_step_on():
     assert (last[:4], last[4].sure) == (before[:4], False)
 
 
+def test_what_is_shown_goes_forward_and_repeats_no_step_but_that_of_a_new_start():
+    assert check_points._out_of_order([1, 2, 3, 3, 4], again={3}) == []
+    assert check_points._out_of_order([1, 2, 2, 3], again={3}) == [(2, 2)]
+    assert check_points._out_of_order([13, 14, 1, 2], again={1}) == [(14, 1)]
+
+
 def test_a_testimony_tells_what_returned(tmp_path: Path):
     witness = Witness(tmp_path, {"start": 1, "rank": 0, "born": 1.0})
     for number in (1, 2):
