@@ -20,7 +20,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TextIO
+from typing import NamedTuple, TextIO
 
 from rankside.identity import Hello, safe_name
 from rankside_agent import files
@@ -44,6 +44,17 @@ class Claim:
     key: str = field(default="", compare=False)
 
 
+class Here(NamedTuple):
+    """What this node knows of a run: whether it has living ranks, its highest attempt, that of this start.
+
+    The last is in no folder where the folder could not be used when the start's first rank came.
+    """
+
+    alive: bool
+    known: int
+    same: int = 0
+
+
 class Claims:
     """The thread of one run that asks its folder; answers go to `done` in this thread."""
 
@@ -56,9 +67,9 @@ class Claims:
         self._thread = threading.Thread(target=self._run, name=f"rankside-claims-{name}", daemon=True)
         self._thread.start()
 
-    def ask(self, hello: Hello, alive: bool, known: int, done: Callable[[Claim], None]) -> None:
-        """Claim a place for `hello`. `alive`: its run has living ranks here; `known`: attempts seen here."""
-        self._asked.put(lambda: done(self._claim(hello, alive, known)))
+    def ask(self, hello: Hello, here: Here, done: Callable[[Claim], None]) -> None:
+        """Claim a place for `hello`."""
+        self._asked.put(lambda: done(self._claim(hello, here)))
 
     def stop(self) -> None:
         """End the thread, and with it the hold on the folder. One that hangs there is not waited for."""
@@ -77,14 +88,14 @@ class Claims:
         if self._lock_fd >= 0:
             os.close(self._lock_fd)
 
-    def _claim(self, hello: Hello, alive: bool, known: int) -> Claim:
+    def _claim(self, hello: Hello, here: Here) -> Claim:
         try:
             for folder in (self._root, self._root / "logs", self._root / "snapshot"):
                 outside = files.outside(folder, self._allowed)
                 if outside:
                     return Claim(0, refused=f"exp_root: {outside}")
-            number = claim(self._root, hello, alive, known)
-            return Claim(number, self._contended(hello.host), key=self._key())
+            number = claim(self._root, hello, here)
+            return Claim(number, self._is_contended(hello.host), key=self._key())
         except OSError as error:
             return Claim(0, problem=f"{error.filename or self._root}: {error.strerror or error}")
         except Exception as error:  # noqa: BLE001  a dead thread would leave every later claim to its deadline
@@ -97,10 +108,15 @@ class Claims:
         except OSError:
             return ""
 
-    def _contended(self, host: str) -> bool:
-        """Whether another agent of this node holds the run's log folder."""
-        if self._lock_fd >= 0:
+    def _is_contended(self, host: str) -> bool:
+        """The attempt is claimed by now: no room for the hold must not cost this start its number."""
+        try:
+            return self._lock_fd < 0 and self._held_by_another(host)
+        except OSError:
             return False
+
+    def _held_by_another(self, host: str) -> bool:
+        """Whether another agent of this node holds the run's log folder; else we do, from here on."""
         folder = self._root / "logs"
         folder.mkdir(parents=True, exist_ok=True)
         fd = os.open(folder / f".writer-{safe_name(host)}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -115,7 +131,7 @@ class Claims:
         return False
 
 
-def claim(exp_root: Path, hello: Hello, alive: bool, known: int) -> int:
+def claim(exp_root: Path, hello: Hello, here: Here) -> int:
     """The attempt of this rank, joined or begun. Raises OSError where the folder cannot be used."""
     snapshot = exp_root / "snapshot"
     snapshot.mkdir(parents=True, exist_ok=True)
@@ -123,10 +139,18 @@ def claim(exp_root: Path, hello: Hello, alive: bool, known: int) -> int:
     for _ in range(_TRIES):
         numbers = sorted(_numbers(snapshot), reverse=True)
         mine = _of_this_start(snapshot, numbers, hello)
-        if mine and _joined(snapshot / f"attempt-{mine}", hello, label, alive):
+        if mine and _joined(snapshot / f"attempt-{mine}", hello, label, here.alive):
             return mine
-        _begin(snapshot, max([*numbers[:1], known]) + 1, hello)
+        _begin(snapshot, _next(numbers, hello, here), hello)
     raise OSError(f"no attempt could be claimed in {_TRIES} tries")
+
+
+def _next(numbers: list[int], hello: Hello, here: Here) -> int:
+    """A start that this node has numbered alone keeps its number, unless the folder is ahead of it."""
+    highest = max(numbers, default=0)
+    if here.same > highest and (hello.shared_job or here.alive):
+        return here.same
+    return max(highest, here.known) + 1
 
 
 def key_of(exp_root: Path) -> str:

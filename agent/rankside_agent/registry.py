@@ -15,7 +15,7 @@ from loguru import logger
 
 from rankside.identity import Hello
 from rankside_agent import files, runs
-from rankside_agent.attempts import Claim
+from rankside_agent.attempts import Claim, Here
 from rankside_agent.config import Settings
 from rankside_agent.progress import Channel
 from rankside_agent.runs import Run
@@ -112,7 +112,8 @@ class Registry:
             opening.claim = claim
             self._wake()
 
-        run.claims.ask(hello, bool(run.living()), run.known_attempts(), answer)
+        here = Here(bool(run.living()), run.known_attempts(), run.same_start(hello))
+        run.claims.ask(hello, here, answer)
 
     def settle(self) -> None:
         """Complete what was answered, or was not in time."""

@@ -141,11 +141,16 @@ class Run:
         attempts = self.facts["attempts"]
         if hello.parent and attempts:
             return int(attempts[-1]["n"])
-        if attempts and attempts[-1]["job"] == hello.job:
-            place = attempts[-1]["ranks"].get(hello.label)
-            if place is None or (place["pid"], place["host"]) == (hello.pid, hello.host):
-                return int(attempts[-1]["n"])  # its own place: a full disk was in the way of the rest
-        return self.known_attempts() + 1
+        return self.same_start(hello) or self.known_attempts() + 1
+
+    def same_start(self, hello: Hello) -> int:
+        """The newest attempt, if it is of the same start and has a place for this rank; 0 for none."""
+        attempt = (self.facts["attempts"] or [None])[-1]
+        if attempt is None or attempt["job"] != hello.job:
+            return 0
+        place = attempt["ranks"].get(hello.label)  # its own, perhaps: a full disk was in the way of the rest
+        free = place is None or (place["pid"], place["host"]) == (hello.pid, hello.host)
+        return int(attempt["n"]) if free else 0
 
     def known_attempts(self) -> int:
         """The highest attempt seen on this node."""

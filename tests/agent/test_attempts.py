@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from rankside.identity import Hello
-from rankside_agent.attempts import Claim, Claims, claim, key_of
+from rankside_agent.attempts import Claim, Claims, Here, claim, key_of
 
 MakeHello = Callable[..., Hello]
 
@@ -26,8 +26,8 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "exp"
 
 
-def joined(root: Path, hello: Hello, alive: bool = False, known: int = 0) -> int:
-    return claim(root, hello, alive, known)
+def joined(root: Path, hello: Hello, alive: bool = False, known: int = 0, same: int = 0) -> int:
+    return claim(root, hello, Here(alive, known, same))
 
 
 def attempts(root: Path) -> list[str]:
@@ -91,6 +91,24 @@ def test_a_number_this_node_has_used_alone_is_not_used_again(root: Path, hello: 
     assert joined(root, hello(0), known=4) == 5
 
 
+def test_a_start_that_this_node_has_numbered_alone_keeps_its_number(root: Path, hello: MakeHello):
+    assert joined(root, hello(1), known=4, same=4) == 4
+    assert joined(root, hello(2)) == 4
+
+
+def test_a_number_of_this_node_alone_that_the_folder_has_passed_is_not_kept(root: Path, hello: MakeHello):
+    for job in ("job-1", "job-2"):
+        joined(root, hello(0, job=job, channel=job))
+    assert joined(root, hello(1, job="job-3"), known=2, same=2) == 3
+
+
+@pytest.mark.parametrize(("alive", "number"), [(True, 4), (False, 5)])
+def test_a_start_without_a_certain_name_keeps_it_while_its_ranks_live(
+    root: Path, hello: MakeHello, alive: bool, number: int
+):
+    assert joined(root, hello(1, shared_job=False), alive, known=4, same=4) == number
+
+
 @pytest.mark.parametrize("content", ["", "{", "[]", '"x"', '{"job": 5}', None])
 def test_an_attempt_that_cannot_be_read_is_left_alone_and_the_next_begun(
     root: Path, hello: MakeHello, content: str | None
@@ -140,7 +158,7 @@ RACE = """
 import sys
 from pathlib import Path
 from rankside.identity import Hello
-from rankside_agent.attempts import claim
+from rankside_agent.attempts import Here, claim
 root, node, jobs = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 def hello(job, rank):
     name, label, job = f"{node}-{job}-{rank}", str(rank), f"job-{job}"
@@ -150,7 +168,7 @@ print("ready", flush=True)
 sys.stdin.readline()
 for job in range(jobs):
     ranks = range(4) if node == "a" else range(4, 8)
-    print(*(claim(root, hello(job, rank), False, 0) for rank in ranks), flush=True)
+    print(*(claim(root, hello(job, rank), Here(False, 0)) for rank in ranks), flush=True)
     sys.stdin.readline()
 """
 
@@ -215,7 +233,7 @@ def ask(claims: Claims, hello: Hello) -> Claim:
         found.append(answer)
         answered.set()
 
-    claims.ask(hello, False, 0, done)
+    claims.ask(hello, Here(False, 0), done)
     assert answered.wait(30)
     return found[0]
 
@@ -344,6 +362,18 @@ def test_two_runs_of_one_agent_on_one_folder_by_way_of_a_link_are_contended(
     third.stop()
 
 
+def test_a_folder_without_room_for_the_hold_still_gives_the_number(root: Path, hello: MakeHello):
+    for job in ("job-1", "job-2"):
+        joined(root, hello(0, job=job, channel=job))
+    (root / "logs").write_text("no room")
+    claims = Claims(root, (), "test")
+    assert ask(claims, hello(1, job="job-2")) == Claim(2)
+    (root / "logs").unlink()
+    assert ask(claims, hello(2, job="job-2")) == Claim(2)
+    assert list((root / "logs").iterdir()), "held by now"
+    claims.stop()
+
+
 def test_a_run_taken_up_again_at_once_finds_its_folder_free(root: Path, hello: MakeHello):
     for turn in range(20):
         claims = Claims(root, (), "test")
@@ -361,7 +391,7 @@ def test_one_that_hangs_is_not_waited_for(root: Path, hello: MakeHello, monkeypa
 
     monkeypatch.setattr("rankside_agent.attempts.claim", hang)
     claims = Claims(root, (), "test")
-    claims.ask(hello(0), False, 0, lambda _: None)
+    claims.ask(hello(0), Here(False, 0), lambda _: None)
     assert hung.wait(30)
     before = time.monotonic()
     claims.stop()

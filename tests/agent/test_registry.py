@@ -306,6 +306,23 @@ def test_a_folder_that_cannot_be_written_is_numbered_by_this_node_and_told(house
     assert any("numbered by this node alone" in report for report in house.reports)
 
 
+def test_a_start_whose_first_rank_found_no_room_in_the_folder_stays_one_attempt_when_there_is_room(
+    house: House, hello: MakeHello
+):
+    run, first = house.open(hello(0))
+    run.end(first, "clean")
+    snapshot = house.root / "exp" / "snapshot"
+    away = snapshot.rename(house.root / "away")
+    snapshot.write_text("no room")
+    later = [house.open(hello(0, job="job-2", channel="0"))[1]]
+    snapshot.unlink()
+    away.rename(snapshot)
+    later += [house.open(hello(rank, job="job-2", channel=str(rank)))[1] for rank in (1, 2)]
+    assert [channel.attempt for channel in later] == [2, 2, 2]
+    assert [attempt["log_root"] for attempt in run.facts["attempts"]] == ["logs", "logs"]
+    assert house.open(hello(0, job="job-3", channel="next"))[1].attempt == 3
+
+
 def test_outside_the_allowed_roots_nothing_is_opened_and_the_reason_is_kept(
     tmp_path: Path, hello: MakeHello, until: Until
 ):
