@@ -84,8 +84,9 @@ def stored(folder: Path, after: int = 0) -> list[tuple[int, Kind, list[Any]]]:
 
 
 def spools(here: Path) -> list[Path]:
-    """The spools that lie below a test's folder."""
-    return sorted(path.parent for path in (here / "spool").glob("*/*/channel"))
+    """The spools that lie below a test's folder, in the order in which they were begun: pids begin anew."""
+    found = sorted((here / "spool").glob("*/*/channel"), key=lambda path: path.stat().st_mtime_ns)
+    return [path.parent for path in found]
 
 
 @pytest.fixture

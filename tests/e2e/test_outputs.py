@@ -81,7 +81,10 @@ mon.capture_logging(fds=True)
 print("printed by", mon.rank)
 subprocess.run(["sh", "-c", "echo child of $RANK >&2"])
 if mon.rank:
+    while not os.path.exists("said"):  # else torchrun ends rank 0 before it has begun
+        pass
     os.abort()
+open("said", "w")
 """
     )
     command = [
