@@ -261,3 +261,16 @@ def test_a_state_folder_that_is_made_is_its_users_alone(tmp_path: Path):
     Lock(tmp_path / "state" / "lock", "it").release()
     assert stat.S_IMODE((tmp_path / "state").stat().st_mode) == 0o700
     assert stat.S_IMODE((tmp_path / "state" / "lock").stat().st_mode) == 0o600
+
+
+def test_an_agent_without_room_for_its_state_says_where_and_ends(place: Path):
+    code = f"""
+import resource
+from rankside_agent.cli import main
+resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+main(["agent", "--endpoint", {str(place / "a.sock")!r}, "--state-dir", {str(place / "state")!r}])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert f"{place}/state" in done.stderr
+    assert "File too large" in done.stderr

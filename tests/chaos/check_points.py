@@ -129,7 +129,9 @@ def _in_tensorboard(
                 expected += [value for value in mine if value.start == start]
         yield from _compared(f"tensorboard {folder}", tag, shown, expected, excused, strange)
         again = {step for step, _ in firsts.values()}
-        wrong = _out_of_order([step for step, value in shown if value not in strange], again)
+        starts = {value.value: value.start for value in mine}
+        points = [(starts.get(value, 0), step) for step, value in shown if value not in strange]
+        wrong = _out_of_order(points, again)
         if wrong:
             yield f"tensorboard {folder}: {tag}: steps twice or out of order: {wrong[:5]}"
 
@@ -177,9 +179,19 @@ def _all_once(
         yield f"{place}: {tag}: {len(twice)} points twice: {twice[:5]}"
 
 
-def _out_of_order(steps: list[int], again: set[int]) -> list[tuple[int, int]]:
-    """As TensorBoard draws them; only a step at which a later start went on may be shown twice."""
-    return [(one, two) for one, two in pairwise(steps) if two < one or (two == one and one not in again)]
+def _out_of_order(points: list[tuple[int, int]], again: set[int]) -> list[tuple[int, int]]:
+    """Of (start, step) as TensorBoard draws them: each start goes forward, and no step is there twice.
+
+    Only a step at which a later start went on may be. Points of a start that came in when a later one had
+    begun stand behind that one's: an event file only grows.
+    """
+    back = [
+        (one, two)
+        for (before, one), (start, two) in pairwise(points)
+        if start >= before and (two < one or (start == before and two == one))
+    ]
+    times = Counter(step for _, step in points)
+    return back + [(step, step) for step, seen in times.items() if seen > 1 and step not in again]
 
 
 def _events(exp: Path, told: list[Account], beside: dict[int, str], excused: int) -> Iterator[str]:

@@ -19,7 +19,7 @@ class Disk:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.full = False
+        self.was_full = False
         path.mkdir()
         self.small = _mount("-t", "tmpfs", "-o", f"size={_SIZE}", "none", str(path))
 
@@ -29,12 +29,11 @@ class Disk:
             return False
         seen = os.statvfs(self.path)
         used = (seen.f_blocks - seen.f_bfree) * seen.f_frsize
-        self.full = True
+        self.was_full = True
         return self._resize(max(used + left // 4096 * 4096, 4096))
 
     def free(self) -> None:
         """Room again."""
-        self.full = False
         if self.small:
             self._resize(_SIZE)
 

@@ -79,11 +79,14 @@ class Stage:
         """Whether it has ended since the last look."""
         if self.agent is None or self.agent.poll() is None:
             return False
-        no_room = self.disks["state"].full and self.agent.returncode == _NO_ROOM
-        if not self.expected and not no_room:
+        no_room = self.disks["state"].was_full and self.agent.returncode == _NO_ROOM
+        if not self.expected and not (no_room and "No space left" in self._last_words("agent")):
             self.exits.append(f"the agent ended by itself: {self.agent.returncode}")
         self.agent = None
         return True
+
+    def _last_words(self, name: str) -> str:
+        return (self.base / f"{name}.out").read_text(errors="replace")[-300:]
 
     def start_ranks(self, start: Start) -> None:
         """All ranks of a start, as torchrun starts them again."""

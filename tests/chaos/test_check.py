@@ -143,9 +143,21 @@ def test_a_later_start_replaces_from_its_first_step_on():
 
 
 def test_what_is_shown_goes_forward_and_repeats_no_step_but_that_of_a_new_start():
-    assert check_points._out_of_order([1, 2, 3, 3, 4], again={3}) == []
-    assert check_points._out_of_order([1, 2, 2, 3], again={3}) == [(2, 2)]
-    assert check_points._out_of_order([13, 14, 1, 2], again={1}) == [(14, 1)]
+    def shown(*points: str) -> list[tuple[int, int]]:
+        found = [(int(point[0]), int(point[2:])) for point in points]
+        return check_points._out_of_order(found, again={3})
+
+    assert shown("1:1", "1:2", "1:3", "2:3", "2:4") == []
+    assert shown("1:1", "1:2", "2:2", "2:3") == [(2, 2)]
+    assert shown("1:3", "1:3", "1:4") == [(3, 3)]
+    assert shown("1:13", "1:14", "1:1", "1:2") == [(14, 1)]
+    assert shown("1:13", "1:14", "2:1", "2:2") == [(14, 1)]
+
+
+def test_what_came_late_of_an_earlier_start_stands_behind():
+    late = [(2, 17), (2, 18), (1, 1), (1, 2), (3, 19)]
+    assert check_points._out_of_order(late, again={17, 19}) == []
+    assert check_points._out_of_order([*late, (3, 2)], again={17, 19}) == [(19, 2), (2, 2)]
 
 
 def test_a_testimony_tells_what_returned(tmp_path: Path):

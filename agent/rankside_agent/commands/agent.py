@@ -30,9 +30,14 @@ def agent(
     set_up_log("DEBUG" if debug else "INFO")
     try:
         settings = load(config or None, endpoint=endpoint or None, state_dir=state_dir or None)
+    except (ValueError, OSError) as error:
+        fail(str(error), 2)
+    try:
         served = Agent(settings, auto)
     except Taken as taken:
         fail(str(taken), 1)
-    except (ValueError, OSError) as error:
+    except ValueError as error:
         fail(str(error), 2)
+    except OSError as error:  # of a full disk, say, which names no file
+        fail(str(error) if error.filename else f"{settings.resolved_state_dir()}: {error}", 2)
     served.run()
