@@ -67,8 +67,8 @@ class Settings(BaseModel):
 
     def resolved_endpoint(self) -> str:
         """Raises OSError where the socket folder is somebody else's, ValueError for what is no endpoint."""
-        wanted = endpoint.named(self.endpoint or os.environ.get("RANKSIDE_ENDPOINT") or endpoint.AUTO)
-        return endpoint.default_endpoint() if wanted == endpoint.AUTO else wanted
+        target = endpoint.wanted(self.endpoint)
+        return endpoint.default_endpoint() if target == endpoint.AUTO else target
 
     def resolved_state_dir(self) -> Path:
         """The folder that one agent owns."""

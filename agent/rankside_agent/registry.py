@@ -81,17 +81,17 @@ class Registry:
         Raises OSError where the run cannot be kept on this node's disk, ValueError for an impossible root.
         """
         _check(hello)
-        if self._is_known(hello, then):
+        if self._goes_on(hello, then):
             return
         run = self._run_of(hello)
-        if self._is_known(hello, then):  # the run was only now opened again
+        if self._goes_on(hello, then):  # the run was only now opened again
             return
         self.before_opening(run)
-        if not self._is_known(hello, then):  # its process may be dead by now, and what it left just found
+        if not self._goes_on(hello, then):  # its process may be dead by now, and what it left just found
             self._begin(run, hello, first, then)
 
-    def _is_known(self, hello: Hello, then: Callable[[Run, Channel], None]) -> bool:
-        """Whether nothing is to be begun: the channel is there, on its way, or was put away."""
+    def _goes_on(self, hello: Hello, then: Callable[[Run, Channel], None]) -> bool:
+        """Go on with a channel that is there, on its way, or put away; False where one is to be begun."""
         known = self.find(hello.channel)
         waiting = self._opening.get(hello.channel)
         if known is not None:

@@ -74,8 +74,7 @@ class Monitor:
         _LIVING.add(self)
         self._open()
         for note in notes:
-            warn(note)
-            self._log(30, "WARNING", "rankside", 0, note)
+            self._tell(note)
 
     # -- calls of a training loop --------------------------------------------------------------------
 
@@ -279,9 +278,13 @@ class Monitor:
         text: str,
         at: float = 0.0,
         extras: dict[str, Any] | None = None,
+        shown: bool = False,
     ) -> None:
-        """A finished log line, and plain values beside it; used by the captures too."""
-        if self._console is not None:
+        """A finished log line, and plain values beside it; used by the captures too.
+
+        `shown`: it is on the terminal already, and the console leaves it out.
+        """
+        if self._console is not None and not shown:
             self._console.write(at or time.time(), level_no, level, file, line, text)
         if len(text) > _SURELY_FITS:
             text = record.cut(text)
@@ -329,8 +332,7 @@ class Monitor:
         for note in notes:
             if note not in self._refused:
                 self._refused.add(note)
-                warn(note)
-                self._log(30, "WARNING", "rankside", 0, note)
+                self._tell(note)
         if levels or module not in ("", self._hello.module):
             self.set_module(module or self._hello.module, **levels)
 
@@ -401,6 +403,11 @@ class Monitor:
         else:
             self._put_params(at, {name: record.cut(str(value)) for name, value in plain.items()})
 
+    def _tell(self, text: str) -> None:
+        """A warning of ours, on stderr and in the log."""
+        warn(text)
+        self._log(30, "WARNING", "rankside", 0, text)
+
     def _refuse(self, call: str, error: Exception) -> None:
         """One warning a kind of trouble, and training goes on."""
         what = f"{call}(): {type(error).__name__}"
@@ -408,9 +415,7 @@ class Monitor:
             return
         self._refused.add(what)
         try:
-            text = f"{what}: {str(error)[:300]}; further ones of this kind are not shown"
-            warn(text)
-            self._log(30, "WARNING", "rankside", 0, text)
+            self._tell(f"{what}: {str(error)[:300]}; further ones of this kind are not shown")
         except Exception:  # noqa: BLE001  the warning itself cannot be made; the count stays
             self._lost[Kind.LOG] += 1
 

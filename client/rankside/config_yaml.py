@@ -32,10 +32,10 @@ def parsed(text: str, doubled: bool = False) -> Any:
         node = loader.get_single_node()
         if node is None:
             return None
-        for each in _mappings(node):
-            if not doubled:
-                _refuse_doubled(each)
-        _count_merged(node)
+        groups = list(_mappings(node))
+        for each in () if doubled else groups:
+            _refuse_doubled(each)
+        _count_merged(groups)
         return loader.construct_document(node)
     except yaml.YAMLError as error:
         raise NotYaml(_told(error)) from None
@@ -74,10 +74,10 @@ def _refuse_doubled(node: Any) -> None:
             lines[name] = line
 
 
-def _count_merged(root: Any) -> None:
+def _count_merged(groups: list[Any]) -> None:
     """Refuse groups that merges make too large. Groups that merge themselves are left to PyYAML."""
     sizes: dict[int, int] = {}
-    for group in _mappings(root):
+    for group in groups:
         stack = [group]
         while stack:
             node = stack[-1]

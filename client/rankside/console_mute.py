@@ -9,7 +9,6 @@ from __future__ import annotations
 from _thread import get_ident
 from collections.abc import Callable
 from contextlib import suppress
-from types import FrameType
 from typing import Any
 
 from rankside import stream_write, taken
@@ -61,7 +60,7 @@ class _Muted:
             if self._ended or not isinstance(text, str):
                 return original(text)
             try:
-                left, decided = self._sorted(text, stream_write.caller())
+                left, decided = self._pieces().take(stream_write.caller(), text)
             except Exception:  # noqa: BLE001  a record of somebody's own: rather twice than not at all
                 return original(text)
             if left:
@@ -73,9 +72,8 @@ class _Muted:
 
         return write
 
-    def _sorted(self, text: str, frame: FrameType | None) -> tuple[str, taken.Decided]:
-        pieces = self._threads.get(get_ident()) or self._threads.setdefault(get_ident(), taken.Pieces())
-        return pieces.left(frame), pieces.decide(frame, text)
+    def _pieces(self) -> taken.Pieces:
+        return self._threads.get(get_ident()) or self._threads.setdefault(get_ident(), taken.Pieces())
 
     def end(self) -> None:
         """Show what was begun and is nobody's."""

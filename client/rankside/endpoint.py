@@ -67,15 +67,20 @@ def named(given: object) -> str:
     raise ValueError(f"endpoint: {given!r} is not allowed; choices: {CHOICES}")
 
 
+def wanted(given: object = None) -> str:
+    """What the argument names, else $RANKSIDE_ENDPOINT, else "auto". Raises ValueError with choices."""
+    return named(given or os.environ.get("RANKSIDE_ENDPOINT") or AUTO)
+
+
 def choose(given: str | None) -> tuple[str, bool]:
     """The endpoint to talk to now, and whether an agent may be started there.
 
     The argument, $RANKSIDE_ENDPOINT, the node's service, this user's own agent, in this order. Raises
     ValueError for what is none.
     """
-    wanted = named(given or os.environ.get("RANKSIDE_ENDPOINT") or AUTO)
-    if wanted != AUTO:
-        return wanted, False
+    target = wanted(given)
+    if target != AUTO:
+        return target, False
     if listens(f"ipc://{SERVICE_SOCKET}"):
         return f"ipc://{SERVICE_SOCKET}", False
     return default_endpoint(), True
@@ -135,13 +140,13 @@ def own_default(root: Path) -> None:
 
 def spool_group(given: str | None) -> str:
     """Sub-folder for the channels of one agent: agents on other endpoints leave it alone."""
-    wanted = named(given or os.environ.get("RANKSIDE_ENDPOINT") or AUTO)
-    if wanted == AUTO:
+    target = wanted(given)
+    if target == AUTO:
         return "node"
     plain = (f"ipc://{SERVICE_SOCKET}", default_endpoint())
     import hashlib
 
-    return "node" if wanted in plain else hashlib.sha256(os.fsencode(wanted)).hexdigest()[:12]
+    return "node" if target in plain else hashlib.sha256(os.fsencode(target)).hexdigest()[:12]
 
 
 def start_agent(

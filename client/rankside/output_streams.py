@@ -110,8 +110,7 @@ class OutputStreams:
         if who == self._whose[stream]:  # it goes on with the line that it has begun
             self._whose[stream] = None if said.endswith("\n") else who
             return [said]
-        pieces = self._pieces_of(stream)
-        left, decided = pieces.left(frame), pieces.decide(frame, said)
+        left, decided = self._pieces_of(stream).take(frame, said)
         self._whose[stream] = None
         if decided is not None and console_mute.is_muted(decided[1]):
             return [left] if left else []
@@ -153,7 +152,7 @@ class OutputStreams:
 
     def _say(self, stream: int, text: TextIO, original: stream_write.Write, said: str) -> None:
         """As ever, if there is room."""
-        scarce = self.leads_there(stream) and not has_room(stream + 1, _SCARCE + 8 * len(said))
+        scarce = not has_room(stream + 1, _SCARCE + 8 * len(said)) and self.leads_there(stream)
         if scarce and isinstance(getattr(text, "buffer", None), io.RawIOBase):
             # python -u: what a disk takes no more, nobody keeps
             self._put_all(stream, said.encode(text.encoding, text.errors or "strict"))
@@ -167,7 +166,7 @@ class OutputStreams:
 
     def _patiently(self, write: Callable[[], Any], again: Callable[[], Any] | None = None) -> None:
         """A helper that lives makes room; without one, the descriptors are given back."""
-        deadline = time.monotonic() + _ROOM_SOON
+        deadline = 0.0
         while True:
             try:
                 write()
@@ -175,6 +174,7 @@ class OutputStreams:
                 if error.errno not in _FULL or self._ended:
                     raise
                 write = again or write
+                deadline = deadline or time.monotonic() + _ROOM_SOON
                 if time.monotonic() > deadline:
                     self._give_up()
                 time.sleep(_PAUSE)

@@ -10,16 +10,13 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from _thread import get_ident
 from collections.abc import Callable
-from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from rankside import stream_write, taken
 from rankside.printed_lines import PrintedLines
-from rankside.wire import Kind
 
 if TYPE_CHECKING:
     from rankside.client import Monitor
@@ -56,7 +53,7 @@ class Recorder:
     ) -> None:
         """`shown`: the text is to be seen where it was printed; the console does not show it again."""
         self._monitor = monitor
-        self._log = partial(_log_unshown, monitor) if shown else monitor._log
+        self._shown = shown
         self._level_no, self._level = level_no, level
         self._place_of = place or _place
         self._threads: dict[int, _Line] = {}
@@ -122,10 +119,10 @@ class Recorder:
 
     def _begins(self, line: _Line, text: str, frame: FrameType | None) -> bool:
         """Another call writes `text`: True where that is simply the next text of the line."""
-        left = line.pieces.left(frame)
+        left, decided = line.pieces.take(frame, text)
         if left:
             self._record(line.lines.write(left), line.place)
-        decided, line.call = line.pieces.decide(frame, text), taken.call_of(frame)
+        line.call = taken.call_of(frame)
         if decided is not None and decided[1] is not None:
             return False
         line.place = self._place_of(frame)
@@ -137,7 +134,7 @@ class Recorder:
 
     def _record(self, found: list[str], place: tuple[str, int]) -> None:
         for text in found:
-            self._log(self._level_no, self._level, *place, text)
+            self._monitor._log(self._level_no, self._level, *place, text, shown=self._shown)
 
     def _finish(self, line: _Line | None) -> None:
         while line is not None:
@@ -182,11 +179,6 @@ def _is_within(line: _Line, frame: FrameType | None) -> bool:
         if frame is None or line.call == taken.call_of(frame):
             return frame is not None
     return False
-
-
-def _log_unshown(monitor: Monitor, number: int, level: str, file: str, line: int, text: str) -> None:
-    body = monitor._pack((time.time(), number, level, file, line, text))
-    monitor._append(Kind.LOG, body, number >= 30)
 
 
 def _place(frame: FrameType | None) -> tuple[str, int]:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from rankside import endpoint as endpoints
-from rankside.endpoint import AUTO
 from rankside.layer import Layer, Source
 from rankside.parameters import LEVELS, PARAMETERS
 
@@ -234,7 +233,7 @@ def check_limits(spool_bytes: Any, flush_seconds: Any, endpoint: Any) -> None:
     )
     _demand("flush_seconds", flush_seconds, _is_number(flush_seconds), "a number of seconds from 0")
     try:
-        endpoints.named(AUTO if endpoint is None else endpoint)
+        endpoints.named(endpoints.AUTO if endpoint is None else endpoint)
     except ValueError as error:
         raise ConfigError(f"init(): {error}") from None
 

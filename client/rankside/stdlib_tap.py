@@ -16,9 +16,8 @@ from typing import Any
 from rankside.twins import NOW
 
 HERE = "MainProcess"
-RECORDED = (
-    "_rankside_recorded"  # set on records of other processes of multiprocessing, which may be handed on
-)
+# Set on records of other processes of multiprocessing, which may be handed on
+RECORDED = "_rankside_recorded"
 Take = Callable[[logging.LogRecord], str]  # never raises; returns the message, as far as it was made
 _CLOSED = 1 << 62  # no record has a level like this
 # Of a logger that propagates nothing: what goes to these alone is nobody's business but theirs

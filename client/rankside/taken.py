@@ -19,13 +19,8 @@ from typing import NamedTuple
 from rankside import console, logs, stdlib_tap, transport, twins
 
 _NEAR = 24  # frames between a handler and the stream it writes to; rich takes some ten
-_HANDLE = logging.Handler.handle.__code__
 _EMIT = logging.StreamHandler.emit.__code__
-# Where a record is made text, or its failure is told: what is printed there is something else
-_ASIDE = (logging.Handler.handleError.__code__, logging.LogRecord.getMessage.__code__)
 _SINKS = "_simple_sinks.py"  # where loguru writes; what it says of a sink's errors comes from elsewhere
-_OURS = {console.__file__: {"write"}, transport.__file__: {"warn"}}
-_SHOWN = {"show", "hook", "thread_hook"}  # of logs.py: what they let others print they have recorded
 _COLOURS = re.compile(r"\x1b\[[\d;]*m")
 _WORD = re.compile(r"\w+", re.ASCII)
 _FEW = 5  # one word in so many may be missing: cut in two where a line was folded
@@ -60,7 +55,7 @@ def teller(frame: FrameType | None) -> Telling | None:
     """Whose record `frame` writes, or what of rankside; None where it writes for the program."""
     direct = frame
     for _ in range(_NEAR):
-        if frame is None or frame.f_code in _ASIDE:
+        if frame is None:
             return None
         tells = _tells(frame.f_code, frame is direct)
         if tells is not None:
@@ -70,16 +65,16 @@ def teller(frame: FrameType | None) -> Telling | None:
 
 
 def _tells(code: CodeType, direct: bool) -> Callable[[FrameType], Telling | None] | None:
-    if code is _HANDLE:
-        return _of_stdlib
+    known = _BY_CODE.get(id(code))
+    if known is not None:
+        return known
     name = code.co_filename
-    if name in _OURS and code.co_name in _OURS[name]:
-        return _of_ours
+    ours = _BY_FILE.get(name)
+    if ours is not None:
+        return ours.get(code.co_name)
     if name.endswith(_SINKS) and "loguru" in name:
         return _all_of_it if direct else _of_loguru
-    if direct and code is _EMIT:
-        return _all_of_stdlib
-    return _all_of_it if name == logs.__file__ and code.co_name in _SHOWN else None
+    return _all_of_stdlib if direct and code is _EMIT else None
 
 
 Decided = tuple[str, Telling | None] | None
@@ -103,6 +98,13 @@ class Pieces:
         """Whether more is to come of what a handler has begun."""
         return bool(self._held) or self._open
 
+    def take(self, frame: FrameType | None, text: str) -> tuple[str, Decided]:
+        """A call writes `text`: what another has left undecided and is no record, and what this one comes to.
+
+        That is all of the call so far, and whose it is; None where it cannot be said yet.
+        """
+        return self.left(frame), self._decide(frame, text)
+
     def left(self, frame: FrameType | None) -> str:
         """What another call has left undecided, and is no record."""
         if not self._held or call_of(frame) == self._call:
@@ -110,8 +112,7 @@ class Pieces:
         held, self._held = self._held, ""
         return "" if self._telling.has(held) else held
 
-    def decide(self, frame: FrameType | None, text: str) -> Decided:
-        """All of the call so far, and whose it is; None where that cannot be said yet. Ask `left` before."""
+    def _decide(self, frame: FrameType | None, text: str) -> Decided:
         if not self._held:
             call = call_of(frame)
             if self._open and (call == self._call or text == "\n"):
@@ -134,6 +135,10 @@ class Pieces:
 def call_of(frame: FrameType | None) -> object:
     """One call at one place: the same code may be under way twice, as a signal handler in itself is."""
     return None if frame is None else (id(frame), frame.f_code, frame.f_lasti)
+
+
+def _nobodys(_frame: FrameType) -> None:
+    return None
 
 
 def _of_ours(_frame: FrameType) -> Telling:
@@ -182,3 +187,19 @@ def _of_loguru(frame: FrameType) -> Telling:
 def _words(text: str) -> list[str]:
     """As a handler that writes JSON has them, too."""
     return _WORD.findall(json.dumps(" ".join(_COLOURS.sub("", text).split())))
+
+
+_FOREIGN: tuple[tuple[CodeType, Callable[[FrameType], Telling | None]], ...] = (
+    (logging.Handler.handle.__code__, _of_stdlib),
+    # where a record is made text, or its failure is told: what is printed there is something else
+    (logging.Handler.handleError.__code__, _nobodys),
+    (logging.LogRecord.getMessage.__code__, _nobodys),
+)
+# By identity, for every print asks of some twenty frames, and code objects compare slowly
+_BY_CODE = {id(code): tells for code, tells in _FOREIGN}
+_BY_FILE: dict[str, dict[str, Callable[[FrameType], Telling | None]]] = {
+    console.__file__: {"write": _of_ours},
+    transport.__file__: {"warn": _of_ours},
+    # what they let others print they have recorded
+    logs.__file__: dict.fromkeys(("show", "hook", "thread_hook"), _all_of_it),
+}

@@ -49,9 +49,8 @@ class Lent:
         self._changed = changed
         self._tell = tell
         self._marked: set[str] = set()  # losses that the last rank has the mark for
-        self._first: dict[
-            str, tuple[str, int | None]
-        ] = {}  # losses of others, not lent yet: whose, which step
+        # losses of others, not lent yet: whose, which step
+        self._first: dict[str, tuple[str, int | None]] = {}
         self._held: dict[int | None, dict[str, dict[str, float]]] = {}  # by step and rank
         self._size = 0
         self._heard: dict[str, int] = {}  # the latest step of each other rank
@@ -99,7 +98,7 @@ class Lent:
 
     def filled(self, step: int | None, metrics: Mapping[str, float]) -> dict[str, float]:
         """The metrics of a line, with what the last rank does not have."""
-        held = self._at(step)
+        held = self._held.get(step, {})
         if not self._known.spoken:
             chosen = self._known.deputy or min(held, key=lambda label: _order(label, held[label]), default="")
             lent = held.get(chosen, {}).items()
@@ -164,9 +163,6 @@ class Lent:
         why = "reports -1" if name in self._marked else "reports none"
         text = f"{name[:200]}: that of rank {label} counts, for rank {self._label}, the last, {why}"
         self._tell(20, "INFO", text)
-
-    def _at(self, step: int | None) -> dict[str, dict[str, float]]:
-        return self._held.get(step, {})
 
     def _hold(self, label: str, step: int | None, values: dict[str, float]) -> None:
         at = self._held.setdefault(step, {})
