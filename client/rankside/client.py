@@ -57,7 +57,7 @@ class Monitor:
     def __init__(self, hello: Hello, options: Options, notes: tuple[str, ...] = ()) -> None:
         self._hello = hello
         self._options = options
-        self._pack = record.Packer()
+        self._pack = record.Packer().pack
         self._lock = threading.RLock()
         self._closed = False
         self._status: str | None = None
@@ -496,7 +496,7 @@ class Monitor:
         if self._spool is not None:
             _quietly(self._spool.abandon)
         self._lock = threading.RLock()
-        self._pack = record.Packer()
+        self._pack = record.Packer().pack
         self._spool = self._transport = None
         self._opening, self._not_before, self._lost = False, 0.0, Counter()
         self._device = Device(False)

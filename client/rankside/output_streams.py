@@ -43,6 +43,7 @@ class OutputStreams:
         self._last = -1  # the stream written last by Python code here
         self._whose: list[object] = [None, None]  # of each stream: thread and call of the line under way
         self._pieces: dict[tuple[int, int, int], taken.Pieces] = {}
+        self._kept = [0, 0]  # characters of each stream that its own buffer holds
         self._ended = False
 
     def lead_to(self, files: dict[int, int]) -> None:
@@ -152,9 +153,11 @@ class OutputStreams:
 
     def _say(self, stream: int, text: TextIO, original: stream_write.Write, said: str) -> None:
         """As ever, if there is room."""
+        if self._is_kept(stream, text, said):
+            original(said)
+            return
         scarce = not has_room(stream + 1, _SCARCE + 8 * len(said)) and self.leads_there(stream)
-        if scarce and isinstance(getattr(text, "buffer", None), io.RawIOBase):
-            # python -u: what a disk takes no more, nobody keeps
+        if scarce and _is_raw(text):  # what a disk takes no more, nobody keeps
             self._put_all(stream, said.encode(text.encoding, text.errors or "strict"))
             return
         if not scarce:
@@ -163,6 +166,14 @@ class OutputStreams:
         self._patiently(text.flush)
         for start in range(0, len(said), _AT_ONCE):
             self._patiently(partial(_flushed, original, text, said[start : start + _AT_ONCE]), text.flush)
+
+    def _is_kept(self, stream: int, text: TextIO, said: str) -> bool:
+        """Whether it stays in the stream's own buffer for now: no disk need be asked."""
+        if "\n" in said or "\r" in said:
+            self._kept[stream] = 0
+            return False
+        self._kept[stream] += len(said)
+        return self._kept[stream] <= _AT_ONCE and text.line_buffering and not _is_raw(text)
 
     def _patiently(self, write: Callable[[], Any], again: Callable[[], Any] | None = None) -> None:
         """A helper that lives makes room; without one, the descriptors are given back."""
@@ -195,6 +206,11 @@ def _open_streams() -> dict[int, TextIO]:
         if text is not None and not text.closed and text.fileno() == stream + 1:
             found[stream] = text
     return found
+
+
+def _is_raw(text: TextIO) -> bool:
+    """Of `python -u`: without a buffer."""
+    return isinstance(getattr(text, "buffer", None), io.RawIOBase)
 
 
 def _flushed(original: stream_write.Write, text: TextIO, said: str) -> None:

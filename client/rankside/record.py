@@ -51,7 +51,8 @@ class Packer:
     def __init__(self) -> None:
         self._free: list[msgpack.Packer] = []
 
-    def __call__(self, value: Any) -> bytes:
+    def pack(self, value: Any) -> bytes:
+        """One record's body."""
         try:
             packer = self._free.pop()
         except IndexError:

@@ -66,17 +66,16 @@ class _Tap:
             if not result or not listeners:
                 return result
             given = record if result is True else _replaced(record, result)
-            text, roots, private, each = None, True, False, logger
-            while each.parent is not None:
-                roots = roots and not each.level
+            text, private, each = None, False, logger
+            while (above := each.parent) is not None:
                 private = private or not each.propagate
-                each = each.parent
+                each = above
             if not private or not _is_private(logger, given):
                 for take, _ in listeners:
                     text = take(given)
                 if given.processName != HERE:
                     vars(given)[RECORDED] = True
-            if given.levelno < root.level and roots and each is root:
+            if given.levelno < root.level and _is_roots(logger):
                 return False  # it came only because the root logger was opened
             NOW.handed = None if text is None else (id(given), text)
             return result

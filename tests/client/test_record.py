@@ -55,7 +55,7 @@ class Mood(enum.Enum):
 
 def through(values: Any) -> tuple[dict[str, float], dict[str, str]]:
     """The way of metrics: packed by the caller, unpacked and split by the agent."""
-    return numbers(wire.unpack(Packer()(values)))
+    return numbers(wire.unpack(Packer().pack(values)))
 
 
 # -- numbers -------------------------------------------------------------------------------------------
@@ -228,7 +228,7 @@ def test_a_value_that_cannot_be_packed_does_not_take_the_others_with_it():
     values = {"loss": 1.5, "endless": endless, "text": "nan", "big": 2**64, "tensor": Tensor(2.0), 3: True}
     values["unwilling"] = Unwilling()
     with pytest.raises(ValueError, match="recursion"):
-        Packer()(values)
+        Packer().pack(values)
     good, refused = through(spared(values))
     assert good == {"loss": 1.5, "big": 2.0**64, "tensor": 2.0, "3": 1}
     assert sorted(refused) == ["endless", "text", "unwilling"]
@@ -247,7 +247,7 @@ def test_halves_together_are_the_whole(values):
 
 
 def test_threads_may_pack_at_the_same_time():
-    pack, wrong = Packer(), []
+    pack, wrong = Packer().pack, []
 
     def work(number: int) -> None:
         for i in range(3000):
@@ -264,7 +264,7 @@ def test_threads_may_pack_at_the_same_time():
 
 
 def test_a_pack_may_come_in_the_middle_of_another():
-    pack, inner = Packer(), []
+    pack, inner = Packer().pack, []
 
     class Logs:
         def item(self) -> float:
@@ -280,7 +280,7 @@ def test_a_pack_may_come_in_the_middle_of_another():
 
 
 def test_a_failed_pack_leaves_nothing_behind():
-    pack, endless = Packer(), []
+    pack, endless = Packer().pack, []
     endless.append(endless)
     for _ in range(3):
         with pytest.raises(ValueError, match="recursion"):
@@ -291,7 +291,7 @@ def test_a_failed_pack_leaves_nothing_behind():
 @given(st.text(st.characters(codec=None), max_size=50), st.integers(0, 40))
 def test_any_text_can_be_packed_surrogates_too(text, place):
     text = text[:place] + "\ud83d" + text[place:]
-    assert wire.unpack(Packer()((1, text))) == [1, text]
+    assert wire.unpack(Packer().pack((1, text))) == [1, text]
 
 
 # -- cut -----------------------------------------------------------------------------------------------
@@ -366,7 +366,7 @@ def test_every_kind_of_parameter_becomes_something_readable():
     args.itself = args
     setattr(args, "odd name", 1)
     found = tree({**vars(args), 12: "int key", ("a", 1): "tuple key"})
-    assert wire.unpack(Packer()(found)) is not None
+    assert wire.unpack(Packer().pack(found)) is not None
     assert math.isnan(found.pop("nan"))
     assert found.pop("function").startswith("<function ")
     assert found.pop("vector").startswith("<")
@@ -462,7 +462,7 @@ NASTY = st.deferred(
 
 @given(NASTY)
 def test_any_value_becomes_a_tree_that_travels(value):
-    wire.unpack(Packer()(tree(value)))
+    wire.unpack(Packer().pack(tree(value)))
 
 
 @given(st.dictionaries(st.text() | st.integers() | st.tuples(st.integers()), NASTY, max_size=4))
