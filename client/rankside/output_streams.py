@@ -173,7 +173,8 @@ class OutputStreams:
             self._kept[stream] = 0
             return False
         self._kept[stream] += len(said)
-        return self._kept[stream] <= _AT_ONCE and text.line_buffering and not _is_raw(text)
+        by_lines = bool(text.line_buffering)  # a number, as typeshed has it
+        return by_lines and self._kept[stream] <= _AT_ONCE and not _is_raw(text)
 
     def _patiently(self, write: Callable[[], Any], again: Callable[[], Any] | None = None) -> None:
         """A helper that lives makes room; without one, the descriptors are given back."""

@@ -111,7 +111,7 @@ class Spool:
                 while self._later:
                     self._put_postponed()
         finally:
-            try:
+            try:  # noqa: SIM105  suppress() costs what leaving `with` out has saved
                 self._give()
             except RuntimeError:  # a Ctrl-C came while another thread held it; one's own never waits
                 pass

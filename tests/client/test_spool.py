@@ -380,6 +380,37 @@ def test_a_signal_handler_may_log_at_any_instant(make):
     assert theirs == list(range(1, signals + 1))  # sorted, for one may interrupt the other, too
 
 
+def test_a_ctrl_c_while_another_thread_is_in_the_spool_leaves_it_to_that_thread(make):
+    spool, inside, done = make(), threading.Event(), threading.Event()
+
+    def interrupt(_number: int, _frame: object) -> None:
+        raise KeyboardInterrupt
+
+    def hold() -> None:
+        with spool._lock:
+            inside.set()
+            assert done.wait(20)
+            assert spool.append(LOG, b"held")
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    assert inside.wait(20)
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        with pytest.raises(KeyboardInterrupt):
+            spool.append(LOG, b"interrupted")
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    done.set()
+    holder.join(20)
+    other = threading.Thread(target=spool.append, args=(LOG, b"another thread's"))
+    other.start()
+    other.join(20)
+    assert not other.is_alive()
+    assert [body for _, body in bodies(spool)] == [b"held", b"another thread's"]
+
+
 STORM = """
     import json, os, random, signal, sys, threading, time
     from pathlib import Path
