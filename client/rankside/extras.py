@@ -18,7 +18,7 @@ _IN_THE_LINE = frozenset(
     ("user", "team", "exp", "module_name", "node_ip", "rank", "world_size", "console_only", "file", "line")
 )
 _OF_LOGGING = frozenset((*vars(logging.makeLogRecord({})), "message", "asctime", "taskName")) | _IN_THE_LINE
-PLAIN = len(vars(logging.makeLogRecord({})))  # fields of a record to which nobody has tied anything
+_PLAIN = len(vars(logging.makeLogRecord({})))
 
 
 def bound(extra: Mapping[Any, Any]) -> dict[str, Any] | None:
@@ -28,8 +28,10 @@ def bound(extra: Mapping[Any, Any]) -> dict[str, Any] | None:
 
 
 def attached(found: logging.LogRecord) -> dict[str, Any] | None:
-    """stdlib's, where there are any: of a record of more than PLAIN fields."""
+    """stdlib's, where there are any."""
     values = vars(found)
+    if len(values) <= _PLAIN:
+        return None
     return _plain({name: values[name] for name in values if name not in _OF_LOGGING}) or None
 
 

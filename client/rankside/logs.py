@@ -17,7 +17,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from rankside.extras import PLAIN, attached
+from rankside.extras import attached
 from rankside.parameters import LEVELS
 from rankside.twins import NOW, is_of_loguru
 
@@ -115,12 +115,10 @@ def _taker(monitor: Monitor) -> Callable[[logging.LogRecord], str]:
             if record.exc_info or record.exc_text or record.stack_info:
                 said += _attached(record)
             name, line, at = record.name.rpartition(".")[2], record.lineno, record.created
-            more = len(record.__dict__) > PLAIN
-            if more and getattr(record, "console_only", False):
+            if getattr(record, "console_only", False):
                 monitor._show(record.levelno, record.levelname, name, line, said, at)
             else:
-                extra = attached(record) if more else None
-                monitor._log(record.levelno, record.levelname, name, line, said, at, extra)
+                monitor._log(record.levelno, record.levelname, name, line, said, at, attached(record))
         except Exception as error:  # noqa: BLE001  a log call never raises
             monitor._refuse("logging", error)
         return text

@@ -153,10 +153,8 @@ class OutputStreams:
 
     def _say(self, stream: int, text: TextIO, original: stream_write.Write, said: str) -> None:
         """As ever, if there is room."""
-        if self._is_kept(stream, text, said):
-            original(said)
-            return
-        scarce = not has_room(stream + 1, _SCARCE + 8 * len(said)) and self.leads_there(stream)
+        asks = not self._is_kept(stream, text, said)
+        scarce = asks and not has_room(stream + 1, _SCARCE + 8 * len(said)) and self.leads_there(stream)
         if scarce and _is_raw(text):  # what a disk takes no more, nobody keeps
             self._put_all(stream, said.encode(text.encoding, text.errors or "strict"))
             return
