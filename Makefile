@@ -6,11 +6,12 @@ PYTHON ?= python3
 VENV ?= .venv
 PIP_FLAGS ?=
 BIN = $(VENV)/bin
-INSTALL = $(BIN)/pip install --quiet --constraint constraints.txt $(PIP_FLAGS)
+# Compiled is what is imported, when it is: all of torch and the trackers would take a minute.
+INSTALL = $(BIN)/pip install --quiet --no-compile --constraint constraints.txt $(PIP_FLAGS)
 CHAOS ?= short
 FRAMEWORKS ?= .frameworks
 ONLY ?=
-PARALLEL ?= --numprocesses 2 --dist worksteal
+PARALLEL ?= --numprocesses 3 --dist worksteal
 
 .PHONY: demo test frameworks lint check chaos bench clean
 
@@ -49,9 +50,11 @@ $(BIN)/pip:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.demo: $(BIN)/pip pyproject.toml constraints.txt
+	@echo "Installing into $(VENV): torch, MLflow and W&B are large, this takes minutes"
 	$(INSTALL) --editable '.[demo]'
 	@touch $@
 
 $(VENV)/.test: $(BIN)/pip pyproject.toml constraints.txt
+	@echo "Installing into $(VENV): torch, MLflow and W&B are large, this takes minutes"
 	$(INSTALL) --editable '.[test]'
 	@touch $@ $(VENV)/.demo

@@ -10,7 +10,8 @@
 set -euo pipefail
 
 # One folder a job and node: two jobs of one user on one node do not meet.
-export RANKSIDE_ENDPOINT="ipc:///tmp/rankside-$(id -u)/job-${SLURM_JOB_ID:?run this with sbatch}.sock"
+socket="/tmp/rankside-$(id -u)/job-${SLURM_JOB_ID:?run this with sbatch}.sock"
+export RANKSIDE_ENDPOINT="ipc://$socket"
 export RANKSIDE_STATE_DIR="/var/tmp/rankside-$(id -u)/job-${SLURM_JOB_ID}"
 
 # --overlap: the agent's step shares the nodes' resources with the training's step.
@@ -26,6 +27,11 @@ status=0
 wait "$training" || status=$?
 wait "$training" 2>/dev/null || true
 
+# A training of a second may be over before its agent has begun; a TERM would then end it before it has heard a rank.
+for _ in {1..300}; do
+    [[ ! -S $socket ]] && kill -0 "$agents" 2>/dev/null || break
+    sleep 0.1
+done
 kill -TERM "$agents" 2>/dev/null || true
 wait "$agents" || true
 exit "$status"

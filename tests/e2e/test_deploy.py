@@ -9,15 +9,20 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 JOB = f"9{os.getpid()}"
 
 
-def test_the_slurm_script_runs_agent_and_training_and_leaves_nothing_behind(node, numbers):
+@pytest.mark.parametrize("late", [0, 3])
+def test_the_slurm_script_runs_agent_and_training_and_leaves_nothing_behind(node, numbers, late):
     programs = node.base / "bin"
     programs.mkdir()
     (programs / "srun").write_text('#!/bin/bash\nwhile [[ $1 == --* ]]; do shift; done\nexec "$@"\n')
-    (programs / "rankside").write_text(f'#!/bin/bash\nexec {sys.executable} -m rankside_agent "$@"\n')
+    (programs / "rankside").write_text(
+        f'#!/bin/bash\nsleep {late}\nexec {sys.executable} -m rankside_agent "$@"\n'
+    )
     for program in programs.iterdir():
         program.chmod(0o755)
     train = node.base / "train.py"

@@ -19,6 +19,8 @@ from rankside_agent.tail.tally import Tally
 
 _BUDGET = 1 << 26  # bytes of records kept
 _AROUND = 4096  # steps back at most, to look for the other ranks of the oldest fold
+_NEAR = 1 << 17  # bytes, some 1,000 lines of a node log: its ranks' lines come in batches, and one may come late
+_NEAR_ALL = 1 << 22  # bytes in all node logs together
 
 Folding = Callable[[Iterable[Record]], Iterator[Fold]]
 
@@ -61,6 +63,7 @@ class Backlog:
                 total += 1
                 whole += each.last.when is None or each.last.when >= whole_from
             if whole >= count or self.exhausted or not count:
+                total = self._with_late_ones(folding) if count else total
                 return islice(folding(self.records()), max(0, total - count), None)
             target = count + reached - whole  # the tally may count too many
 
@@ -87,6 +90,17 @@ class Backlog:
             if self.exhausted or self.oldest < edge - SPAN:
                 break
             self._step()
+
+    def _with_late_ones(self, folding: Folding) -> int:
+        """How many folds there are once records that a late batch hides are in: newer ones, written before it."""
+        nodes = [number for number, each in enumerate(self._families) if each.log.kind.source.host is not None]
+        for number in nodes:
+            near = min(_NEAR, _NEAR_ALL // len(nodes))
+            start, records = self._families[number].just_before(self._starts[number], near)
+            self._starts[number] = start or self._starts[number]
+            if self._kept is not None:
+                self._kept[number] += reversed(list(self._wanted.of(records)))
+        return sum(1 for _ in folding(self.records()))
 
     def _step(self) -> None:
         found = next(self._newest, None)

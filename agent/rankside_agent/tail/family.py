@@ -50,6 +50,27 @@ class Family:
         """The records from `start` to the end."""
         return assembly.forward(self._lines_forward(start), self.log.kind)
 
+    def just_before(self, place: Position | None, near: int) -> tuple[Position | None, list[Record]]:
+        """The records that begin in the last `near` bytes before a position, or the end, and where they do.
+
+        Of one file, and read no further back whatever lies there.
+        """
+        order = place.order if place else next(iter(reversed(self.orders)), None)
+        if order is None or not (opened := self.open(order)):
+            return None, []
+        with closing(opened[0]) as piece:
+            end = place.offset if place else opened[1]
+            start = max(0, end - near)
+            whole = lines.next_line(piece.read, start, end) if start else 0
+            begun = (
+                offset
+                for offset, line in lines.beginnings(piece.read, whole, end)
+                if (head := self.log.kind.parse(line)) and head.location is not None
+            )
+            if (first := next(begun, None)) is None:
+                return None, []
+            return Position(order, first), list(assembly.forward(cut(piece, first, end), self.log.kind))
+
     def open(self, order: Order) -> tuple[Piece, int] | None:
         """A file and how much of it counts; None, and a word about it, when it cannot be read."""
         if order == LIVE and self.live:

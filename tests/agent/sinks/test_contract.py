@@ -18,7 +18,7 @@ from rankside_agent.sinks import SINKS
 
 pytest_plugins = ["mlflow_server", "wandb_double"]
 
-KILLS = 20 if os.environ.get("RANKSIDE_CHAOS") == "long" else 6
+KILLS = 20 if os.environ.get("RANKSIDE_CHAOS") == "long" else 3
 QUICK = {"tensorboard"}  # those whose process starts in no time
 ON_DISK = {"tensorboard", "wandb"}  # those that write below exp_root
 # How a loss of 1, NaN, infinity, minus infinity and 2 is shown, and how many are refused then; MLflow would

@@ -81,6 +81,18 @@ def test_no_records_are_no_fault(run: Any) -> None:
     assert shown(Backlog([], Wanted()).last(5, fold)) == []
 
 
+@BUDGETS
+@pytest.mark.parametrize("folding", [alone, fold])
+def test_a_batch_that_came_late_hides_no_newer_record_of_another_rank(
+    run: Any, node_text: Text, folding: Any, budget: int
+) -> None:
+    for rank in (1, 0):  # all of rank 0 stands behind all of rank 1, as when its agent was away
+        for step in range(60):
+            run.append(run.node(), node_text(rank, f"step {step} of {rank}", at=stamp(10 * step + rank)))
+    found = shown(Backlog([Family(run.log(run.node()))], Wanted(), budget=budget).last(4, folding))
+    assert [text for _, text in found] == [f"step {step} of {rank}" for step in (58, 59) for rank in (0, 1)]
+
+
 def test_only_the_ends_of_the_files_are_read(run: Any, node_text: Text) -> None:
     for number in range(3000):
         run.append(run.node(), node_text(number % 8, f"{number} " + "x" * 200, at=stamp(number)))
@@ -93,7 +105,7 @@ def test_only_the_ends_of_the_files_are_read(run: Any, node_text: Text) -> None:
     family.live.read = _counting(family.live.read, asked)  # type: ignore[method-assign]
     found: list[Fold] = list(Backlog([family], Wanted()).last(20, fold))
     assert [int(each.record.text.split()[0]) for each in found] == list(range(5980, 6000))
-    assert sum(asked) < 100_000
+    assert sum(asked) < 400_000  # of 1.5 million
 
 
 @pytest.mark.parametrize("pattern", ["number 599[5-9]", "number 599"])
@@ -109,7 +121,7 @@ def test_a_search_goes_back_no_further_than_its_matches_need(run: Any, node_text
         assert live
         live.read = _counting(live.read, asked)  # type: ignore[method-assign]
     assert len(shown(Backlog(families, Wanted(pattern=parse_pattern(pattern))).last(3, fold))) == 3
-    assert sum(asked) < 1_000_000  # of 3.5 million
+    assert sum(asked) < 1_500_000  # of 3.5 million
 
 
 def _counting(read: Callable[[int, int], bytes], asked: list[int]) -> Callable[[int, int], bytes]:

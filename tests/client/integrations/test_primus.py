@@ -112,7 +112,6 @@ def test_helpers_speak_with_the_place_of_their_caller(framework, quiet, tmp_path
     assert mon.config["log_interval"] == 100
     framework.speak()
     found = [(fields[2], fields[3], fields[5]) for fields in records(1, mon)]
-    mon.close()
     assert found == [
         ("INFO", "a_patch", "from the last"),
         ("INFO", "a_patch", "from all"),
@@ -129,7 +128,6 @@ def test_the_module_changes_with_its_levels(framework, quiet, tmp_path, records)
     update_module_name("sft", SimpleNamespace(params={"file_sink_level": "WARNING"}))
     assert records(7, mon)[-1][1:] == ["sft", 30]
     assert rankside.current() is mon
-    mon.close()
 
 
 def test_a_bad_parameter_is_refused_as_anywhere(quiet, tmp_path):
@@ -152,7 +150,6 @@ def test_trace_is_taken_where_a_sink_asks_for_it_and_not_else(framework, quiet, 
     )
     trace()
     found = [(fields[1], fields[5]) for fields in records(1, mon)]
-    mon.close()
     assert found == [(5, "of logging"), (5, "of loguru")]
 
 
@@ -163,7 +160,6 @@ def test_a_module_that_asks_for_trace_gets_it(framework, quiet, tmp_path, record
     primus.update_module_name("sft", TRACE)
     trace()
     found = [fields[5] for fields in records(1, mon)]
-    mon.close()
     assert found == ["of logging", "of loguru"]
 
 
@@ -178,7 +174,6 @@ def test_a_rank_that_primus_learns_later_changes_nothing_and_is_told_of(framewor
         update_rank_info(0, 4)
     framework.log_rank_all("from all")
     found = [(fields[2], fields[5], *fields[6:]) for fields in records(1, mon)]
-    mon.close()
     (told, said) = found
     assert told[0] == "WARNING"
     assert "rank, world size (0, 4): files and trackers stay with rank 1 of 2 of its start" in told[1]
@@ -192,7 +187,6 @@ def test_a_second_set_up_is_the_same_monitor_and_another_module(framework, quiet
     assert again is mon
     assert [fields[1] for fields in records(7, mon)] == ["sft"]
     assert [fields[5] for fields in records(1, mon)] == ["once"]
-    mon.close()
 
 
 def test_disabled_primus_keeps_its_own_logger(framework, monkeypatch):
