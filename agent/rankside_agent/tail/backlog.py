@@ -19,7 +19,7 @@ from rankside_agent.tail.tally import Tally
 
 _BUDGET = 1 << 26  # bytes of records kept
 _AROUND = 4096  # steps back at most, to look for the other ranks of the oldest fold
-_NEAR = 1 << 17  # bytes, some 1,000 lines of a node log: its ranks' lines come in batches, and one may come late
+_NEAR = 1 << 17  # bytes, some 1,000 lines of a node log: a rank's lines come in batches, and one may be late
 _NEAR_ALL = 1 << 22  # bytes in all node logs together
 
 Folding = Callable[[Iterable[Record]], Iterator[Fold]]
@@ -92,8 +92,8 @@ class Backlog:
             self._step()
 
     def _with_late_ones(self, folding: Folding) -> int:
-        """How many folds there are once records that a late batch hides are in: newer ones, written before it."""
-        nodes = [number for number, each in enumerate(self._families) if each.log.kind.source.host is not None]
+        """How many folds there are with the newer records that stand before a batch that came late."""
+        nodes = [number for number, each in enumerate(self._families) if each.log.kind.source.host]
         for number in nodes:
             near = min(_NEAR, _NEAR_ALL // len(nodes))
             start, records = self._families[number].just_before(self._starts[number], near)
