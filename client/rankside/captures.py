@@ -43,6 +43,13 @@ class Captures:
         """What somebody else captures for this monitor, to be ended with the rest."""
         self._undo.setdefault(part, []).append(undo)
 
+    def uncaught(self, error: BaseException) -> None:
+        """One that ends the process, where somebody took the hook away that would have told of it."""
+        if "logs" in self._undo:
+            from rankside import logs
+
+            logs.log_uncaught(self._monitor, "uncaught exception", error)
+
     def end(self) -> None:
         """All of them, the last first. Raises nothing."""
         for part in reversed(list(self._undo)):

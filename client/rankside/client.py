@@ -22,6 +22,7 @@ from rankside import endpoint, record, wire
 from rankside.captures import Captures
 from rankside.console import Console, level_of
 from rankside.device import Device
+from rankside.exits import exits
 from rankside.identity import Hello, is_last
 from rankside.level import INFO, Level, NoLevel, of_call
 from rankside.settings import (
@@ -72,8 +73,10 @@ class Monitor:
         self._not_before = 0.0
         self._lost: Counter[int] = Counter()  # by kind: records that found no spool, until there is one
         _LIVING.add(self)
+        exits.watch()
         self._open()
         for note in notes:
+            self._refused.add(note)
             self._tell(note)
 
     # -- calls of a training loop --------------------------------------------------------------------
@@ -83,6 +86,8 @@ class Monitor:
         try:
             if type(values) is not dict:
                 values = dict(values)
+            if step is not None and step.__class__ is not int:
+                step = self._step(step)
             for name in values:
                 if type(name) is not str:
                     values = record.named(values)
@@ -98,16 +103,18 @@ class Monitor:
         except Exception as error:  # noqa: BLE001
             self._spare_metrics(values, step, error)
 
-    def throughput(self, step: int | None = None, **fields: Any) -> None:
+    def throughput(self, /, step: int | None = None, **fields: Any) -> None:
         """One sample of speed, each figure where it is known.
 
         elapsed_s (of one iteration), global_batch_size, seq_length, tflops (per GPU), consumed_samples,
         train_iters, skipped_iterations, nan_iterations, and timers, a dict of seconds by name. Others are
         scalars `throughput/{name}`.
         """
+        if step is not None and step.__class__ is not int:
+            step = self._step(step)
         self._put(Kind.THROUGHPUT, step, {**fields, **self._device.fields()})
 
-    def params(self, values: Mapping[str, Any] | None = None, **more: Any) -> None:
+    def params(self, values: Mapping[str, Any] | None = None, /, **more: Any) -> None:
         """Parameters of the run; objects without a plain form become readable text, secrets are masked."""
         try:
             from rankside import secrets  # its patterns are no part of a rank's start
@@ -118,11 +125,12 @@ class Monitor:
         except Exception as error:  # noqa: BLE001  not a mapping
             self._refuse("params", error)
 
-    def event(self, name: str, **fields: Any) -> None:
+    def event(self, name: str = "", /, **fields: Any) -> None:
         """Something that happened: a name and plain fields, secrets masked."""
         try:
             from rankside import secrets
 
+            name = name or fields.pop("name", "event")
             at, title = time.time(), record.cut(str(name), record.MAX_NAME)
             plain = secrets.masked_params(record.tree(fields), secrets.known_values(os.environ))
             body = self._pack((at, title, plain))
@@ -135,17 +143,21 @@ class Monitor:
     def artifact(self, path: str | os.PathLike[str]) -> None:
         """A file for the trackers; the agent uploads it."""
         try:
-            self._put(Kind.ARTIFACT, os.path.abspath(os.fspath(path)))
+            plain = os.fsdecode(path)
+            if not plain:
+                raise ValueError("an empty path names nothing, not the working directory")
+            self._put(Kind.ARTIFACT, os.path.abspath(plain))
         except Exception as error:  # noqa: BLE001  not a path
             self._refuse("artifact", error)
 
-    def log(self, message: object, level: str | int = "INFO", **fields: Any) -> None:
+    def log(self, message: object = None, /, level: str | int = "INFO", **fields: Any) -> None:
         """One log line. The message is taken as it is, never formatted; fields follow it as name=value.
 
         `level` is a name in any case, or a number. Anything else is INFO, with one warning.
         """
         try:
             number, name = self._level(level)
+            message = fields.pop("message", None) if message is None else message
             frame = sys._getframe(1)
             text = " ".join([str(message), *(f"{key}={value}" for key, value in fields.items())])
             stem = os.path.basename(frame.f_code.co_filename).removesuffix(".py")
@@ -179,13 +191,13 @@ class Monitor:
         except Exception as error:  # noqa: BLE001
             self._refuse("capture_logging", error)
 
-    def set_module(self, name: str, **levels: str) -> None:
+    def set_module(self, name: str = "", /, **levels: str) -> None:
         """The next phase (pretrain, sft): new log folder, same run.
 
         `levels`: other values from here on for sink_level, file_sink_level, stderr_sink_level.
         """
         try:
-            module = record.cut(str(name), record.MAX_NAME)
+            module = record.cut(str(name or levels.pop("name", "")), record.MAX_NAME)
             config = with_levels(self._hello.config, self._good(levels))
             self._hello = replace(self._hello, module=module, config=config)
             if self._on_module is not None:
@@ -210,8 +222,15 @@ class Monitor:
                 self._not_before = 0.0
                 self._open()
             self._closed = True
-        self._leave(self._pack((time.time(), said)))
+        self._leave(_quietly(lambda: self._pack((time.time(), said))))
         _LIVING.discard(self)
+
+    def _end_with_process(self) -> None:
+        """At the exit of the interpreter: as the process ends, so does the training."""
+        error = exits.error()
+        if error is not None and self._status is None:
+            self._captures.uncaught(error)
+        self.close(self._status or exits.status())
 
     def __enter__(self) -> Monitor:
         return self
@@ -231,6 +250,18 @@ class Monitor:
     def __repr__(self) -> str:
         state, hello = "closed" if self._closed else "open", self._hello
         return f"<rankside.Monitor {hello.exp_name} rank {hello.label}/{hello.world_size} {state}>"
+
+    def __copy__(self) -> Monitor:
+        return self
+
+    def __deepcopy__(self, _memo: dict[int, Any]) -> Monitor:
+        return self
+
+    def __reduce__(self) -> tuple[Callable[[], Monitor], tuple[()]]:
+        """In another process it is that one's monitor: of a DataLoader's worker, say."""
+        import rankside
+
+        return rankside.current, ()
 
     @property
     def exp_root(self) -> str:
@@ -309,6 +340,18 @@ class Monitor:
         except NoLevel as error:
             self._refuse("log", error)
             return INFO
+
+    def _step(self, given: Any) -> Any:
+        """A step as a whole number where it is one; else told once, and left as it is."""
+        plain = record.tree(given)
+        if isinstance(plain, str) and len(plain) < 20 and plain.removeprefix("-").isdecimal():
+            plain = int(plain)
+        if isinstance(plain, float) and plain.is_integer():
+            plain = int(plain)
+        if plain is not None and not (isinstance(plain, int) and abs(plain) < 1 << 63):
+            said = "is no whole number; what comes with it stands at the last step that was"
+            self._refuse("step", ValueError(f"{record.cut(str(plain), 100)} {said}"))
+        return plain
 
     def _good(self, levels: Mapping[str, Any]) -> dict[str, Any]:
         """Those of `set_module` that are allowed: a bad one holds up neither the module nor the others."""
@@ -409,15 +452,24 @@ class Monitor:
         self._log(30, "WARNING", "rankside", 0, text)
 
     def _refuse(self, call: str, error: Exception) -> None:
-        """One warning a kind of trouble, and training goes on."""
-        what = f"{call}(): {type(error).__name__}"
-        if what in self._refused:
-            return
-        self._refused.add(what)
+        """One warning a kind of trouble, and training goes on; a record that was lost to it is counted."""
         try:
+            if isinstance(error, (MemoryError, RecursionError)):
+                self._count_lost(_LOST_BY.get(call, Kind.LOG))
+            what = f"{call}(): {type(error).__name__}"
+            if what in self._refused:
+                return
+            self._refused.add(what)
             self._tell(f"{what}: {str(error)[:300]}; further ones of this kind are not shown")
         except Exception:  # noqa: BLE001  the warning itself cannot be made; the count stays
             self._lost[Kind.LOG] += 1
+
+    def _count_lost(self, kind: int) -> None:
+        """Announced by the spool with its next record, or once there is one."""
+        if self._spool is None:
+            self._lost[kind] += 1
+        else:
+            self._spool.lost_before({kind: 1})
 
     def _open(self) -> bool:
         """Make the channel: at init, and in a forked child at its first record."""
@@ -470,15 +522,19 @@ class Monitor:
                 return spool
         raise OSError("; ".join(problems))
 
-    def _leave(self, goodbye: bytes) -> None:
+    def _leave(self, goodbye: bytes | None) -> None:
         spool, transport = self._spool, self._transport
         if spool is None or transport is None:
             if self._lost:
                 warn(f"{self.lost} records are lost: there was no room for a spool to the end")
             return
-        _quietly(lambda: spool.finish(goodbye))
-        delivered = _quietly(lambda: transport.flush(self._options.flush_seconds))
-        if not delivered and self._options.flush_seconds and not self._hello.parent:
+        if self._lost:
+            _quietly(lambda: spool.lost_before(self._lost))
+        if goodbye is not None:
+            _quietly(lambda: spool.finish(goodbye))
+        seconds = self._options.flush_seconds if agents else 0.0
+        delivered = _quietly(lambda: transport.flush(seconds))
+        if not delivered and seconds and not self._hello.parent:
             self._say_where(spool, transport)
         if _quietly(lambda: transport.stop(1.0)):
             _quietly(lambda: spool.close(remove=bool(delivered)))
@@ -554,7 +610,7 @@ def _close_all() -> None:
     global leaving  # noqa: PLW0603
     leaving = True
     for monitor in list(_LIVING):
-        monitor.close()
+        _quietly(monitor._end_with_process)
 
 
 def _fork_all() -> None:
@@ -562,6 +618,8 @@ def _fork_all() -> None:
         monitor._after_fork()
 
 
+_LOST_BY = {kind.name.lower(): kind for kind in Kind}  # what is lost when the call of that name fails
+agents = True  # whether one may be waited for at the end; not in the tests of other programs
 leaving = False  # the interpreter is at its exit: what is printed from here on is captured all the same
 _LIVING: set[Monitor] = set()  # strong: one that nobody holds any more says goodbye at exit, too
 _INHERITED: list[Any] = []

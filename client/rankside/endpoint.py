@@ -62,9 +62,13 @@ def named(given: object) -> str:
             return f"ipc://{path}"
         raise ValueError(f"endpoint: {path}: has more than the {_LONGEST_PATH} bytes of a socket's path")
     host, _, port = text.removeprefix("tcp://").rpartition(":")
-    if text == AUTO or (text.startswith("tcp://") and host and (port.isdecimal() or port == "*")):
+    if text == AUTO or (text.startswith("tcp://") and host and _is_port(port)):
         return text
     raise ValueError(f"endpoint: {given!r} is not allowed; choices: {CHOICES}")
+
+
+def _is_port(text: str) -> bool:
+    return text == "*" or (text.isascii() and text.isdecimal() and 0 < int(text[:6]) < 65536)
 
 
 def wanted(given: object = None) -> str:

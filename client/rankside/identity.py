@@ -53,6 +53,7 @@ LAUNCHERS = (
 )
 # Ids that exist once in a cluster; jobs without one are told apart by the launching process.
 _UNIQUE = ("SLURM_JOB_ID", "PMIX_NAMESPACE")
+_MOST_RANKS = 1 << 31
 _LONGEST_NAME = 200  # bytes; file systems allow 255, and endings come on top
 
 
@@ -177,7 +178,7 @@ def find_rank(
         return _unknown(tuple(notes))
     world_size = max(rank + 1, 1) if world_size is None else world_size
     if not 0 <= rank < world_size:
-        problem = f"rank: {rank} is outside a world of {world_size}; ranks are 0 to {world_size - 1}"
+        problem = f"rank: {rank} is outside a world of {world_size}; ranks begin at 0 and are less than that"
         if given:
             raise ValueError(problem)
         notes.append(problem)
@@ -188,7 +189,8 @@ def find_rank(
 
 def _unknown(notes: tuple[str, ...]) -> Rank:
     known = ", ".join(each.rank for each in LAUNCHERS)
-    note = f"no rank: none of {known} is set and none was given; this process logs under its host and pid"
+    note = f"no rank: none of {known} is set and none was given; this process logs under its host and pid. "
+    note += "A single process: rankside.init(..., rank=0, world_size=1)"
     pid = os.getpid()
     job = f"process:{host()}:{pid}:{_born(pid)}"
     return Rank(None, 1, None, f"{safe_name(host())}-{pid}", job, False, (*notes, note))
@@ -196,9 +198,12 @@ def _unknown(notes: tuple[str, ...]) -> Rank:
 
 def _whole(name: str, value: Any) -> int | None:
     try:
-        return None if value is None else operator.index(value)
+        whole = None if value is None else operator.index(value)
     except TypeError:
         raise ValueError(f"{name}: {value!r} is no whole number") from None
+    if whole is not None and abs(whole) >= _MOST_RANKS:
+        raise ValueError(f"{name}: {whole} is not allowed; choices: whole numbers below {_MOST_RANKS}")
+    return whole
 
 
 def _number(environ: Mapping[str, str], name: str, notes: list[str]) -> int | None:
@@ -206,7 +211,7 @@ def _number(environ: Mapping[str, str], name: str, notes: list[str]) -> int | No
     if text.strip().isdecimal() and len(text.strip()) < 10:
         return int(text)
     if text:
-        note = f"{name}: {text!r} is no number and was ignored"
+        note = f"{name}: {text!r} is no number from 0 and was ignored"
         if note not in notes:
             notes.append(note)
     return None

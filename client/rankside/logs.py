@@ -160,13 +160,13 @@ def _capture_uncaught(monitor: Monitor) -> list[Undo]:
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         monitor._status = "killed" if issubclass(kind, KeyboardInterrupt) else "failed"
-        _log_uncaught(monitor, "uncaught exception", error.with_traceback(trace))
+        log_uncaught(monitor, "uncaught exception", error.with_traceback(trace))
         before(kind, error, trace)
 
     def thread_hook(args: threading.ExceptHookArgs) -> None:
         if args.exc_value is not None and not isinstance(args.exc_value, SystemExit):
             name = args.thread.name if args.thread else "?"
-            _log_uncaught(monitor, f"uncaught exception in thread {name}", args.exc_value)
+            log_uncaught(monitor, f"uncaught exception in thread {name}", args.exc_value)
         before_in_thread(args)
 
     def undo() -> None:
@@ -179,7 +179,8 @@ def _capture_uncaught(monitor: Monitor) -> list[Undo]:
     return [undo]
 
 
-def _log_uncaught(monitor: Monitor, title: str, error: BaseException) -> None:
+def log_uncaught(monitor: Monitor, title: str, error: BaseException) -> None:
+    """One CRITICAL line, at the place where it was raised."""
     try:
         trace = error.__traceback__
         while trace is not None and trace.tb_next is not None:

@@ -15,8 +15,8 @@ from rankside.level import INFO, Level
 
 
 def disabled(environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether RANKSIDE_DISABLE asks for it."""
-    return environ.get("RANKSIDE_DISABLE", "") not in ("", "0")
+    """Whether RANKSIDE_DISABLE asks for it: anything but an empty one, 0, false, no and off does."""
+    return environ.get("RANKSIDE_DISABLE", "").strip().lower() not in ("", "0", "false", "no", "off")
 
 
 class NoMonitor(Monitor):
@@ -66,19 +66,19 @@ class NoMonitor(Monitor):
     def metrics(self, values: Mapping[str, Any], step: int | None = None) -> None:
         """Nothing."""
 
-    def throughput(self, step: int | None = None, **fields: Any) -> None:
+    def throughput(self, /, step: int | None = None, **fields: Any) -> None:
         """Nothing."""
 
-    def params(self, values: Mapping[str, Any] | None = None, **more: Any) -> None:
+    def params(self, values: Mapping[str, Any] | None = None, /, **more: Any) -> None:
         """Nothing."""
 
-    def event(self, name: str, **fields: Any) -> None:
+    def event(self, name: str = "", /, **fields: Any) -> None:
         """Nothing."""
 
     def artifact(self, path: str | os.PathLike[str]) -> None:
         """Nothing."""
 
-    def log(self, message: object, level: str | int = "INFO", **fields: Any) -> None:
+    def log(self, message: object = None, /, level: str | int = "INFO", **fields: Any) -> None:
         """Nothing."""
 
     def capture_logging(
@@ -86,7 +86,7 @@ class NoMonitor(Monitor):
     ) -> None:
         """Nothing."""
 
-    def set_module(self, name: str, **levels: str) -> None:
+    def set_module(self, name: str = "", /, **levels: str) -> None:
         """Nothing."""
 
     def _level(self, given: Any) -> Level:

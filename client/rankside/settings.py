@@ -19,6 +19,7 @@ _LONGEST = 200  # characters of a value or name in an error
 _MOST_GUESSED = 1000  # unknown names that are compared with ours; Megatron has 600
 _MOST_HINTS = 10
 _ALIKE = 0.82  # Megatron's eval_interval is as like log_interval as 0.8
+_MOST_SPOOL = 1 << 40
 DEFAULT_FLUSH = 2.0  # seconds that leaving may wait for the agent
 # Whoever sets one of these trains with TorchTitan; every rank's metrics are wanted by others, too
 _TITAN = frozenset(name for name in PARAMETERS if "." in name) - {"metrics.save_for_all_ranks"}
@@ -229,7 +230,10 @@ def _about_unknown(where: str, unknown: list[str], environ: Mapping[str, str]) -
 def check_limits(spool_bytes: Any, flush_seconds: Any, endpoint: Any) -> None:
     """Refuse what no spool or transport can work with. Raises ConfigError."""
     _demand(
-        "spool_bytes", spool_bytes, _is_number(spool_bytes) and spool_bytes >= 1, "a number of bytes from 1"
+        "spool_bytes",
+        spool_bytes,
+        _is_number(spool_bytes) and 1 <= spool_bytes <= _MOST_SPOOL,
+        f"a number of bytes from 1 to {_MOST_SPOOL}",
     )
     _demand("flush_seconds", flush_seconds, _is_number(flush_seconds), "a number of seconds from 0")
     try:

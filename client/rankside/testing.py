@@ -7,7 +7,8 @@ folder; no agent is asked for, and none is started.
         train(steps=2)
     assert seen.metrics == [(1, {"lm loss": 9.1}), (2, {"lm loss": 8.7})]
 
-A program that calls `rankside.init` itself is recorded, too: with the rank that it finds, and its own status.
+A program that calls `rankside.init` itself is recorded, too, with its own status: it finds the rank and world
+size that were given here, unless it names others; without, those that its environment says, else rank 0 of 1.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from typing import Any, NamedTuple
 import rankside
 from rankside import client, wire
 from rankside.client import Monitor, Options
+from rankside.identity import find_rank
 from rankside.leftover import Leftover
 from rankside.record import Log
 from rankside.wire import Kind
@@ -34,6 +36,7 @@ from rankside.wire import Kind
 __all__ = ["Recording", "recording"]
 
 _ALONE: dict[str, Any] = {"rank": 0, "world_size": 1, "flush_seconds": 0}
+_CHANGED = ("RANKSIDE_SPOOL_DIR", "RANKSIDE_ENDPOINT", "RANKSIDE_DISABLE", "RANK", "WORLD_SIZE")
 _HELPERS = 10.0  # seconds for the helpers of captured output, which read to the end
 _PARENTS = (Kind.CLOSE, Kind.MODULE)  # of a child or a helper they say nothing of the program
 
@@ -104,8 +107,12 @@ class Recording:
     @property
     def lost(self) -> int:
         """Records for which there was no room: they are in none of the others. `spool_bytes` makes room."""
-        told = sum(sum(counts.values()) for _, counts in self._of(Kind.DROPPED))
-        return told + (0 if self._kept is not None else sum(_untold(each) for each in self._monitors()))
+        untold = self._untold()
+        while True:
+            told = sum(sum(counts.values()) for _, counts in self._of(Kind.DROPPED))
+            before, untold = untold, self._untold()
+            if before == untold:  # else some of them were told while we read
+                return told + untold
 
     def end(self, status: str) -> None:
         """Close what is open, and read for the last time: the folder is about to go."""
@@ -120,6 +127,9 @@ class Recording:
             warnings.warn(
                 f"{self.lost} records are not seen: see Recording.lost", RuntimeWarning, stacklevel=5
             )
+
+    def _untold(self) -> int:
+        return 0 if self._kept is not None else sum(_untold(each) for each in self._monitors())
 
     def _monitors(self) -> list[Monitor]:
         return [
@@ -159,7 +169,9 @@ def recording(exp_name: str = "test", **given: Any) -> Iterator[Recording]:
     folder = tempfile.mkdtemp(prefix="rankside-test-")
     before, environ = rankside._current, dict(os.environ)
     os.environ.update(RANKSIDE_SPOOL_DIR=f"{folder}/spool", RANKSIDE_ENDPOINT=f"ipc://{folder}/nobody.sock")
+    os.environ.update(_ranks(given))
     os.environ.pop("RANKSIDE_DISABLE", None)
+    client.agents = False
     try:
         monitor = rankside.init(exp_name, **{**_ALONE, "workspace": folder, **given})
         seen, status = Recording(monitor, Path(folder, "spool")), "finished"
@@ -171,12 +183,21 @@ def recording(exp_name: str = "test", **given: Any) -> Iterator[Recording]:
         finally:
             seen.end(status)
     finally:
-        rankside._current = before
-        for name in ("RANKSIDE_SPOOL_DIR", "RANKSIDE_ENDPOINT", "RANKSIDE_DISABLE"):
+        rankside._current, client.agents = before, True
+        for name in _CHANGED:
             os.environ.pop(name, None)
             if name in environ:
                 os.environ[name] = environ[name]
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _ranks(given: dict[str, Any]) -> dict[str, str]:
+    """What a launcher would say of the ranks that a recording names, or where no launcher says anything."""
+    told = {name: given[name] for name in ("rank", "world_size") if given.get(name) is not None}
+    if not told and find_rank().rank is not None:
+        return {}
+    rank = int(told.get("rank", 0))
+    return {"RANK": str(rank), "WORLD_SIZE": str(int(told.get("world_size", rank + 1)))}
 
 
 def _status_of(error: BaseException) -> str:

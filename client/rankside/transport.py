@@ -118,7 +118,8 @@ class Transport:
         self._target = target
         context = zmq.Context()
         try:
-            self._serve(_connected(context, target), target if may_start else None)
+            with _connected(context, target) as socket:
+                self._serve(socket, target if may_start else None)
         finally:
             context.destroy(linger=0)
 

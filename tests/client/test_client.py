@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import inspect
 import itertools
 import os
+import pickle
 import textwrap
 import threading
 import time
@@ -516,6 +518,9 @@ def test_order_is_that_of_the_calls_whatever_the_clock_does(start, texts, monkey
         ({"rank": "3"}, "rank: '3' is no whole number"),
         ({"rank": -1}, "rank: -1 is outside"),
         ({"spool_bytes": 0}, "spool_bytes: 0 is not allowed"),
+        ({"spool_bytes": 1e18}, "spool_bytes: 1e\\+18 is not allowed; choices: a number of bytes from 1 to"),
+        ({"world_size": 2**70}, "world_size: 1180591620717411303424 is not allowed"),
+        ({"endpoint": "tcp://127.0.0.1:99999"}, "endpoint: 'tcp://127.0.0.1:99999' is not allowed; choices"),
         ({"spool_bytes": "64M"}, "spool_bytes: '64M' is not allowed"),
         ({"flush_seconds": -1}, "flush_seconds: -1 is not allowed"),
         ({"flush_seconds": float("nan")}, "flush_seconds: nan is not allowed"),
@@ -959,3 +964,92 @@ def test_secrets_in_an_event_are_masked(start, records, monkeypatch):
     text = str(event)
     assert not [each for each in ("abc", "plain-5t6y7u8i", "bob:pw") if each in text]
     assert event[-1]["step"] == 3
+
+
+FIELDS = {"self": 1, "name": "last.pt", "message": "m", "values": 2, "path": "/x"}
+
+
+@pytest.mark.parametrize("watched", [True, False])
+def test_fields_may_have_any_name(start, records, texts, watched):
+    mon = start() if watched else rankside.NoMonitor()
+    mon.event("checkpoint", **FIELDS)
+    mon.params({"lr": 1}, **FIELDS)
+    mon.log("said", **FIELDS)
+    mon.throughput(step=1, **FIELDS)
+    mon.event(name="by keyword")
+    mon.set_module(name="sft")
+    mon.log(message="by keyword")
+    if watched:
+        assert [(fields[1], fields[2]) for fields in records(Kind.EVENT)] == [
+            ("checkpoint", FIELDS),
+            ("by keyword", {}),
+        ]
+        assert records(Kind.PARAMS)[0][1] == {"lr": 1, **FIELDS}
+        assert texts() == ["said self=1 name=last.pt message=m values=2 path=/x", "by keyword"]
+        assert records(Kind.MODULE)[0][1] == "sft"
+
+
+@pytest.mark.parametrize(("given", "taken"), [("12", 12), (12.0, 12), (-3, -3), (None, None)])
+def test_a_step_that_is_a_whole_number_is_taken_as_one(start, records, texts, given, taken):
+    start().metrics({"loss": 1.0}, step=given)
+    assert records(Kind.METRICS)[0][1] == taken
+    assert texts() == []
+
+
+@pytest.mark.parametrize("given", [3.7, "x", float("nan"), [1, 2], object()])
+def test_a_step_that_is_none_is_told_once(start, texts, given):
+    mon = start()
+    mon.metrics({"loss": 1.0}, step=given)
+    mon.throughput(step=given, elapsed_s=1.0)
+    (told,) = texts()
+    assert "no whole number; what comes with it stands at the last step that was" in told
+
+
+def test_an_artifact_without_a_path_is_refused_and_bytes_are_one(start, records, texts):
+    mon = start()
+    mon.artifact("")
+    mon.artifact(b"/tmp/x")
+    assert [fields[1] for fields in records(Kind.ARTIFACT)] == ["/tmp/x"]
+    assert "artifact(): ValueError: an empty path" in texts()[0]
+
+
+def test_a_monitor_in_a_copied_or_pickled_object_is_the_one_of_the_process(start):
+    mon = start()
+    assert copy.deepcopy({"mon": mon})["mon"] is mon
+    assert copy.copy(mon) is mon
+    assert pickle.loads(pickle.dumps(mon)) is rankside.current()
+    assert pickle.loads(pickle.dumps(rankside.NoMonitor())) is rankside.current()
+
+
+def test_a_record_for_which_there_was_no_memory_is_counted_and_announced(start, records):
+    mon = start()
+
+    class Greedy:
+        def __str__(self):
+            raise MemoryError
+
+    for _ in range(3):
+        mon.log(Greedy())
+    mon.event(Greedy())
+    mon.close()
+    told = [counts for _, counts in records(Kind.DROPPED)]
+    assert sum(counts.get("log", 0) for counts in told) == 3
+    assert sum(counts.get("event", 0) for counts in told) == 1
+
+
+def test_leaving_without_memory_raises_nothing(start, monkeypatch):
+    mon = start()
+
+    def refuse(_body):
+        raise MemoryError
+
+    monkeypatch.setattr(mon, "_pack", refuse)
+    mon.close()
+
+
+def test_a_closed_monitor_leaves_no_socket_to_the_collector(script, here):
+    given = f"exp_root={str(here / 'exp')!r}, rank=0, world_size=1, flush_seconds=0.2"
+    body = f"import rankside\nrankside.init({given}).close()"
+    status, _, err = script(body, PYTHONWARNINGS="error::ResourceWarning", PYTHONDEVMODE="1").end()
+    assert status == 0
+    assert "ResourceWarning" not in err

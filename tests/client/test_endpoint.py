@@ -87,7 +87,19 @@ def test_a_bare_path_is_a_socket_s(monkeypatch):
     "given",
     [
         *("a.sock", "ipc://a.sock", "ipc://@abstract", "ipc://", "/", "/run/x/", "/a\0b", " /a"),
-        *("tcp://host", "tcp://:5555", "tcp://host:port", "inproc://x", "x", "", 7, None, b"/a"),
+        *(
+            "tcp://host",
+            "tcp://:5555",
+            "tcp://host:0",
+            "tcp://host:65536",
+            "tcp://host:port",
+            "inproc://x",
+            "x",
+            "",
+            7,
+            None,
+            b"/a",
+        ),
     ],
 )
 def test_what_is_no_endpoint_is_refused_with_the_choices(given):

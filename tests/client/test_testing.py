@@ -141,3 +141,23 @@ def test_what_is_printed_under_a_capture_of_the_descriptors_is_recorded(run):
         """)
     assert out == "printed\nby a child\nnot a whole line\nshown by the second\n"
     assert err == ""
+
+
+def test_a_program_finds_the_rank_that_a_recording_names(monkeypatch, capfd):
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"):
+        monkeypatch.delenv(name, raising=False)
+    with testing.recording(rank=3, world_size=4) as seen:
+        mon = rankside.init(exp_name="of the program")
+        assert (mon.rank, mon.world_size) == (3, 4)
+        mon.log("said")
+        mon.close()
+    assert seen.texts == ["said"]
+    assert "RANK" not in os.environ
+    with testing.recording() as seen:
+        assert rankside.init(exp_name="of the program").rank == 0
+    monkeypatch.setenv("RANK", "5")
+    monkeypatch.setenv("WORLD_SIZE", "8")
+    with testing.recording() as seen:
+        assert rankside.init(exp_name="of the program").rank == 5
+    assert seen.texts == []
+    assert capfd.readouterr().err == ""
