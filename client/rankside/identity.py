@@ -176,6 +176,7 @@ def find_rank(
         local_rank = _number(environ, launcher.local_rank, notes) if local_rank is None else local_rank
     if rank is None:
         return _unknown(tuple(notes))
+    said = world_size  # by an argument or a launcher: the same for all ranks of a start
     world_size = max(rank + 1, 1) if world_size is None else world_size
     if not 0 <= rank < world_size:
         problem = f"rank: {rank} is outside a world of {world_size}; ranks begin at 0 and are less than that"
@@ -183,7 +184,7 @@ def find_rank(
             raise ValueError(problem)
         notes.append(problem)
         world_size = rank + 1
-    job, shared = _job(launcher, environ)
+    job, shared = _job(launcher, environ, said)
     return Rank(rank, world_size, local_rank, str(rank), job, shared, tuple(notes))
 
 
@@ -229,19 +230,38 @@ def _disagreements(chosen: Launcher, environ: Mapping[str, str]) -> list[str]:
     ]
 
 
-def _job(launcher: Launcher | None, environ: Mapping[str, str]) -> tuple[str, bool]:
+def _job(
+    launcher: Launcher | None, environ: Mapping[str, str], world_size: int | None = None
+) -> tuple[str, bool]:
     """What all ranks of one start share and no other start does; and whether it is certain to be so."""
     names = launcher.job if launcher else ()
     parts = [launcher.name if launcher else "parent", *(f"{name}={environ.get(name, '')}" for name in names)]
+    if world_size is not None:
+        parts.append(f"world={world_size}")  # a launcher's process may start a smaller and a larger one
     if any(environ.get(name) for name in names if name in _UNIQUE):
         return ":".join(parts), True
-    one_node = environ.get("WORLD_SIZE", "1") == environ.get(
-        "LOCAL_WORLD_SIZE", environ.get("WORLD_SIZE", "1")
-    )
-    if one_node or launcher is None:
+    if launcher is None or _on_one_node(launcher, environ):
         parent = os.getppid()
         parts.append(f"{host()}:{parent}:{_born(parent)}")
     return ":".join(parts), launcher is not None
+
+
+def _on_one_node(launcher: Launcher, environ: Mapping[str, str]) -> bool:
+    """Whether the ranks have their launching process in common, as far as the launcher tells.
+
+    An operator of Kubernetes sets what torchrun does, without the number of ranks on a node; the address of
+    the master then is all that its pods share.
+    """
+    world = environ.get("WORLD_SIZE", "1")
+    if "LOCAL_WORLD_SIZE" in environ or world == "1" or launcher.world_size != "WORLD_SIZE":
+        return environ.get("LOCAL_WORLD_SIZE", world) == world
+    return _is_loopback(environ.get("MASTER_ADDR", ""))
+
+
+def _is_loopback(address: str) -> bool:
+    """A missing one, too: it is the master's default."""
+    name = address.strip("[]").lower()
+    return name in ("", "::1") or name.startswith("127.") or name.partition(".")[0] == "localhost"
 
 
 def _born(pid: int) -> str:

@@ -139,6 +139,30 @@ def test_ranks_on_other_nodes_of_a_torchrun_job_share_it_too():
     assert found.shared_job
 
 
+POD = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "job-master-0", "MASTER_PORT": "23456"}
+
+
+def test_pods_that_know_the_masters_address_and_nothing_of_their_nodes_share_a_job():
+    found = find_rank(environ=POD)
+    assert host() not in found.job
+    assert found.shared_job
+    assert found.job == find_rank(environ={**POD, "RANK": "0"}).job
+    assert found.job != find_rank(environ={**POD, "MASTER_ADDR": "other-master-0"}).job
+
+
+@pytest.mark.parametrize("address", ["", "localhost", "localhost.localdomain", "127.0.0.1", "127.9.9.9", "::1"])
+def test_where_the_master_is_on_this_very_node_the_launching_process_names_the_job(address):
+    assert f"{host()}:{os.getppid()}:" in find_rank(environ={**POD, "MASTER_ADDR": address}).job
+
+
+def test_a_start_of_another_world_size_is_another_job_though_the_same_process_launches_it():
+    for environ in (TORCHRUN, POD):
+        sizes = [find_rank(environ={**environ, "RANK": "1", "WORLD_SIZE": size}) for size in ("2", "4")]
+        assert sizes[0].job != sizes[1].job
+    assert find_rank(0, 2, environ={}).job != find_rank(0, 4, environ={}).job
+    assert find_rank(0, environ={}).job == find_rank(1, environ={}).job, "nobody said a size"
+
+
 def test_a_single_node_started_twice_from_two_launchers_makes_two_jobs(run):
     body = """
         import subprocess, sys
