@@ -28,6 +28,9 @@ _SCAN = 2.0  # seconds between searches for spools whose rank never spoke to us
 _SWEEP = 0.2  # seconds, at least, between such searches when ranks of another start come: they come together
 _FROZEN = 5.0  # seconds between two looks after which the agent itself must have been stopped
 _FORGET = 60.0  # seconds after its end in which a channel's last messages may still be on their way
+# Why records of a dead rank are missing
+_UNREADABLE = "of the spool cannot be read"
+_IN_MEMORY = "lost: the spool's disk had no room for them, and they were in the memory of the dead rank alone"
 
 
 class Recovery:
@@ -182,7 +185,10 @@ class Recovery:
         if page is None:
             return False
         try:
-            self._take_in(run, channel, leftover)
+            self._take_in(run, channel, leftover, page.last_in_memory())
+            if page.last_in_memory() > channel.last:
+                _miss(run, channel, page.last_in_memory(), _IN_MEMORY)
+                page.in_memory(0)
             dropped = page.unannounced()
             if dropped:
                 told = ", ".join(f"{count} {name}" for name, count in dropped.items())
@@ -202,7 +208,7 @@ class Recovery:
         return True
 
     @staticmethod
-    def _take_in(run: Run, channel: Channel, leftover: Leftover) -> None:
+    def _take_in(run: Run, channel: Channel, leftover: Leftover, last_in_memory: int) -> None:
         held: list[bytes] = []
         size = 0
         expected = channel.last + 1
@@ -211,14 +217,19 @@ class Recovery:
                 _accept(run, channel, held)
                 held, size = [], 0
             if seq > channel.last + 1 and not held:
-                run.note(
-                    channel, 40, "ERROR", f"{seq - channel.last - 1} records of the spool cannot be read"
-                )
-                channel.last = seq - 1
+                _miss(run, channel, seq - 1, _IN_MEMORY if seq <= last_in_memory + 1 else _UNREADABLE)
             held.append(frame)
             size += len(frame)
             expected = seq + 1
         _accept(run, channel, held)
+
+
+def _miss(run: Run, channel: Channel, last: int, why: str) -> None:
+    """Nothing up to `last` will come any more."""
+    count = last - channel.last
+    run.note(channel, 40, "ERROR", f"{count} records {why}")
+    channel.progress.announced_drops += count
+    channel.last = last
 
 
 def _accept(run: Run, channel: Channel, held: list[bytes]) -> None:

@@ -64,10 +64,12 @@ class Spool:
         self._no_room_until = 0.0
         self._dropped = [0] * 16
         self._announced = [0] * 16
+        self._told = [0] * 16  # of these, what was announced where it outlives us
+        self._told_at = 0  # the announcement that is in memory alone
         self._acked = 0
         self._tight = False  # the last eighth has begun
         self._ended = False  # the goodbye is written
-        self._room = self._size  # of the segment, for records that need no second look; 0 when tight or ended
+        self._room = self._size  # of the segment, for records that need no second look; else 0
         self.hurry = False  # a segment was filled: the transport should not wait for more
         self.on_roll: Callable[[], None] | None = None  # wakes the transport then
         folder.mkdir(parents=True, mode=0o700, exist_ok=True)  # left by an attempt that had no room
@@ -163,6 +165,8 @@ class Spool:
         mapped, end, seq = self._at
         mapped[end : end + frame] = wire.seal(seq + 1, kind, body)
         self._at = (mapped, end + frame, seq + 1)
+        if self._current.path is None:
+            self._state.in_memory(seq + 1)
         return True
 
     def _roll(self, urgent: bool) -> bool:
@@ -185,11 +189,12 @@ class Spool:
 
     def _look_for_room(self) -> None:
         self._tight = len(self._segments) > self._plenty
-        self._room = 0 if self._tight or self._ended else self._size
+        slowly = self._tight or self._ended or self._current.path is None
+        self._room = 0 if slowly else self._size
 
     def _drop(self, kind: int, count: int = 1) -> bool:
         self._dropped[kind] += count
-        self._state.census(self._dropped, self._announced)
+        self._state.census(self._dropped, self._told)
         return False
 
     def lost_before(self, counts: dict[int, int]) -> None:
@@ -266,6 +271,8 @@ class Spool:
             if gone and self._spare is None and gone[-1].path is not None:
                 self._spare = gone.pop()
             self._look_for_room()
+            if 0 < self._told_at <= acked:
+                self._note_told()
         for segment in gone:
             segment.discard()
 
@@ -339,7 +346,13 @@ class Spool:
         if counts and self.append(wire.Kind.DROPPED, wire.pack((time.time(), counts))):
             for kind, count in counts.items():
                 self._announced[wire.Kind[kind.upper()]] += count
-            self._state.census(self._dropped, self._announced)
+            self._told_at = self._at[2]
+            if self._current.path is not None:
+                self._note_told()
+
+    def _note_told(self) -> None:
+        self._told_at, self._told = 0, list(self._announced)
+        self._state.census(self._dropped, self._told)
 
     def dropped(self) -> int:
         """Records dropped so far."""
@@ -366,8 +379,10 @@ class Spool:
             if self._spare is not None:
                 self._spare.discard()
             lost, unsaid = farewell.leave(held, self._next_path, self._acked)
+            self._state.in_memory(0)  # what is lost of it is counted from here on
             for kind, count in unsaid.items():
                 self._announced[kind] -= count
+            self._note_told()
             for kind, count in lost.items():
                 self._drop(kind, count)
 

@@ -16,6 +16,8 @@ from rankside import wire
 _CENSUS = struct.Struct("<16Q16Q")  # by kind: dropped, of these announced
 _OWNER = 512  # place of the owning agent's id on the page
 _OWNER_SIZE = 64
+_ALONE = struct.Struct("<Q")  # the last record that is in the process's own memory alone, and its place
+_ALONE_AT = 1024
 _STATE_SIZE = 4096
 
 
@@ -58,6 +60,14 @@ class StatePage:
         """All that was dropped has been said."""
         counts = _CENSUS.unpack_from(self._map)
         _CENSUS.pack_into(self._map, 0, *counts[:16], *counts[:16])
+
+    def in_memory(self, seq: int) -> None:
+        """Note that `seq` is the newest record that no file holds; 0 where there is none any more."""
+        _ALONE.pack_into(self._map, _ALONE_AT, seq)
+
+    def last_in_memory(self) -> int:
+        """That record: what nobody had of those before it went with the process."""
+        return int(_ALONE.unpack_from(self._map, _ALONE_AT)[0])
 
     def own(self, agent: str) -> None:
         """Note the agent whose journal holds this channel's beginning."""

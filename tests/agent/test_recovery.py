@@ -18,6 +18,7 @@ import pytest
 
 from rankside import wire
 from rankside.identity import Hello
+from rankside.state_page import StatePage
 from rankside.wire import Kind
 from rankside_agent import recovery as recoveries
 from rankside_agent.recovery import Recovery
@@ -328,6 +329,39 @@ def test_drops_that_the_rank_could_not_announce_are_announced_once(ward: Ward, m
     run, _ = ward.house.registry.find("a")
     said = [entry.value()[3] for entry in ward.house.entries(run) if entry.type == 4]
     assert len([text for text in said if "records dropped, the spool was full" in text]) == 1
+
+
+def test_what_was_in_a_dead_ranks_memory_alone_is_announced_once(ward: Ward, monkeypatch: Any):
+    rank = ward.rank(records=5)
+    ward.greet(rank)
+    rank.die()
+    page = StatePage(rank.folder / "state")
+    page.in_memory(12)
+    page.close()
+    monkeypatch.setattr(recoveries, "discard", lambda _: None)  # killed before the folder was gone
+    ward.look()
+    monkeypatch.undo()
+    ward.until_gone(rank.folder)
+    run, channel = ward.house.registry.find("a")
+    assert ward.texts() == lines(5)
+    (said,) = [
+        text
+        for entry in ward.house.entries(run)
+        if entry.type == 4 and "7 records" in (text := entry.value()[3])
+    ]
+    assert "in the memory of the dead rank alone" in said
+    assert channel.progress.announced_drops == 7
+
+
+def test_of_records_that_were_in_memory_alone_what_an_agent_has_is_not_lost(ward: Ward):
+    rank = ward.rank(records=5)
+    rank.die()
+    page = StatePage(rank.folder / "state")
+    page.in_memory(5)
+    page.close()
+    ward.until_gone(rank.folder)
+    _, channel = ward.house.registry.find("a")
+    assert channel.progress.announced_drops == 0
 
 
 def test_a_damaged_spool_is_brought_in_but_for_the_damage_which_is_told(ward: Ward):

@@ -643,6 +643,46 @@ def test_drops_that_were_not_told_are_seen_after_death(here):
     page.close()
 
 
+def no_room(*_: object) -> object:
+    raise OSError(28, "No space left on device")
+
+
+def test_what_a_full_disk_left_in_memory_alone_is_told_after_death(here, monkeypatch):
+    def work() -> None:
+        spool = Spool(here / "full", b"x", 6 * MIB)
+        monkeypatch.setattr(module, "reserved", no_room)
+        numbered(spool, 20, size=200_000)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    status_of(forked(work))
+    on_disk = [seq for seq, _, _ in Leftover(here / "full").frames(0)]
+    assert 0 < len(on_disk) < 20
+    page = Leftover(here / "full").take()
+    assert page is not None
+    assert page.last_in_memory() == 20
+    page.close()
+
+
+def test_an_announcement_in_memory_alone_counts_as_said_once_an_agent_has_it(make, monkeypatch):
+    spool = make()
+    while spool.append(METRICS, b"x" * 500_000):
+        pass
+    spool.free(spool.last)
+    monkeypatch.setattr(module, "reserved", no_room)
+    while spool._current.path is not None:
+        assert spool.append(METRICS, b"x" * 500_000)
+    spool._announce()
+    assert spool._state.unannounced() == {"metrics": 1}
+    spool.free(spool.last)
+    assert spool._state.unannounced() == {}
+
+
+def test_with_room_no_record_counts_as_in_memory(make):
+    spool = make()
+    numbered(spool, 20, size=100_000)
+    assert spool._state.last_in_memory() == 0
+
+
 def test_a_folder_whose_process_died_while_it_was_made_has_no_hello(here):
     (here / "unfinished").mkdir()
     with pytest.raises(FileNotFoundError):
