@@ -150,7 +150,9 @@ def test_pods_that_know_the_masters_address_and_nothing_of_their_nodes_share_a_j
     assert found.job != find_rank(environ={**POD, "MASTER_ADDR": "other-master-0"}).job
 
 
-@pytest.mark.parametrize("address", ["", "localhost", "localhost.localdomain", "127.0.0.1", "127.9.9.9", "::1"])
+@pytest.mark.parametrize(
+    "address", ["", "localhost", "localhost.localdomain", "127.0.0.1", "127.9.9.9", "::1"]
+)
 def test_where_the_master_is_on_this_very_node_the_launching_process_names_the_job(address):
     assert f"{host()}:{os.getppid()}:" in find_rank(environ={**POD, "MASTER_ADDR": address}).job
 
