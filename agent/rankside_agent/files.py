@@ -39,6 +39,15 @@ def outside(path: Path, allowed: tuple[str, ...]) -> str:
     return f"{real} is outside the allowed roots {', '.join(map(str, roots))}"
 
 
+def stored_json(path: Path) -> Any:
+    """The value, or None where nothing is there. Raises OSError for what cannot be read, ValueError for what is
+    no JSON: a caller that would begin anew must know that it is not the first."""
+    try:
+        return json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return None
+
+
 def read_json(path: Path) -> Any:
     """The value, or None where there is none or it is no JSON."""
     try:

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from rankside.identity import safe_name
 from rankside.wire import Kind, unpack_plain
-from rankside_agent import files
+from rankside_agent import checkpoint as generations
 from rankside_agent.journal import Entry, EntryType, Position, Reader, State
 from rankside_agent.lines import Form, Locations, Thresholds, with_extras
 from rankside_agent.logfile import LogFile, Mark, Rename, Rotation
@@ -117,6 +118,7 @@ class LogFiles:
         self.idle = False  # nothing was left to write at the last look
         self.lost = 0  # records that left the journal before a file could take them
         self.last_error = ""
+        self.remark = ""  # for those who read the files: what may be wrong with them
         self._lanes = self._restore()
 
     # -- what the writer thread calls ----------------------------------------------------------------
@@ -151,7 +153,7 @@ class LogFiles:
             "records": self.records,
             "widths": self._before if self._before is not None else self._widths(),
         }
-        files.replace_json(self._checkpoint, value)
+        generations.save(self._checkpoint, value)
         self.durable = min(lane.position for lane in self._lanes)
         self._dirty = self._fresh = False
 
@@ -348,7 +350,7 @@ class LogFiles:
     # -- the checkpoint ------------------------------------------------------------------------------
 
     def _restore(self) -> list[Lane]:
-        found = files.read_json(self._checkpoint) or {}
+        found = generations.load(self._checkpoint, self._report) or {}
         self.lost = int(found.get("lost", 0))
         for number, name, width in found.get("widths", []):
             self._locations[number, name] = Locations(width)
@@ -364,9 +366,35 @@ class LogFiles:
                 self._adopt(lane, LogFile(Path(name), Mark(*mark), self._allowed))
             lanes.append(lane)
         if not lanes:
+            self._doubt()
             lanes = [Lane(Reader(self._journal))]
         self.durable = min(lane.position for lane in lanes)
         return lanes
+
+    def _doubt(self) -> None:
+        """Without a checkpoint: a new run, or one whose files hold already what is now written to them again."""
+        reader = Reader(self._journal)
+        entries = reader.read()
+        doubtful = any(self._is_written(entry.info) for entry in entries if entry.type == EntryType.OPEN)
+        again = 0
+        while doubtful and entries:
+            again += sum(entry.records() for entry in entries)
+            entries = reader.read()
+        reader.close()
+        if again:
+            self.remark = (
+                f"where the log files were is lost ({self._checkpoint} and the one before): {again} records of "
+                "the journal are written again, and those that were written already stand twice"
+            )
+            self._report(self.remark)
+
+    def _is_written(self, info: dict[str, Any]) -> bool:
+        """Whether a file of this channel was written to since it began."""
+        for path in paths(self._root / info["log_root"], info["module"], info).values():
+            with suppress(OSError):
+                if path.stat().st_mtime > info["opened"]:
+                    return True
+        return False
 
     def _adopt(self, lane: Lane, file: LogFile) -> None:
         self._files[file.path] = file

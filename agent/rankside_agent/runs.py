@@ -18,7 +18,7 @@ from rankside import wire
 from rankside.identity import Hello, safe_name
 from rankside.settings import file_level
 from rankside.wire import Kind
-from rankside_agent import files, origin, sinks
+from rankside_agent import checkpoint, files, origin, sinks
 from rankside_agent.attempts import Claim, Claims
 from rankside_agent.config import Settings
 from rankside_agent.gauges import Seen
@@ -92,10 +92,9 @@ class Run:
             self._settings.rotation_bytes, self._settings.keep_rotated, self._settings.gzip_rotated
         )
         (self.folder / "cursors").mkdir(exist_ok=True)
-        checkpoint = self.folder / "cursors" / "logfiles.json"
         return LogFiles(
             self.logs.folder,
-            checkpoint,
+            self.folder / "cursors" / "logfiles.json",
             self.exp_root,
             rotation,
             self._report,
@@ -399,12 +398,20 @@ class Run:
             if supervisor.starts > max(starts, 1):
                 log = self.folder / "sinks" / f"{name}.log"
                 self._report(f"sink {name} ended ({supervisor.last_exit}) and was started again; see {log}")
+        self._pass_on_remark()
         self.answers.tick(now)
         for channel in self._silence.found(now, self.channels.values()):
             self.points.silent(channel.index)
             self.answers.silent(channel, PATIENCE)
         self.logs.drop_before(self.writer.durable().segment)
         self._limit_journal(now)
+
+    def _pass_on_remark(self) -> None:
+        """What the writer of the files has to say to their readers."""
+        written = self.writer.files
+        if written is not None and written.remark and self.channels:
+            text, written.remark = written.remark, ""
+            self.note(next(reversed(self.channels.values())), 30, "WARNING", text)
 
     def _limit_journal(self, now: float) -> None:
         held = self.logs.end.segment - max(self.writer.durable().segment, 1)
@@ -471,7 +478,7 @@ class Run:
         for number in segments(logs):  # the oldest first: a crash in between leaves what the checkpoint names
             (logs / f"{number:08d}.seg").unlink(missing_ok=True)
         shutil.rmtree(logs, ignore_errors=True)
-        (target / "cursors" / "logfiles.json").unlink(missing_ok=True)
+        checkpoint.forget(target / "cursors" / "logfiles.json")
 
     def save(self) -> None:
         """run.json, for status, tail and sinks. A full disk leaves the old one."""
