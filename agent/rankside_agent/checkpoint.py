@@ -28,7 +28,7 @@ def save(path: Path, value: dict[str, Any]) -> None:
 
 
 def load(path: Path, report: Callable[[str], None]) -> dict[str, Any] | None:
-    """The newest generation that is whole, or None. Raises OSError where one cannot be read: it is not lost."""
+    """The newest generation that is whole, or None. Raises OSError where one is there and cannot be read."""
     found = _whole(path, report)
     if found is None:
         found = _whole(_coming(path), report)  # killed between the two renames

@@ -40,8 +40,10 @@ def outside(path: Path, allowed: tuple[str, ...]) -> str:
 
 
 def stored_json(path: Path) -> Any:
-    """The value, or None where nothing is there. Raises OSError for what cannot be read, ValueError for what is
-    no JSON: a caller that would begin anew must know that it is not the first."""
+    """The value, or None where nothing is there: only then may a caller begin anew.
+
+    Raises OSError for what cannot be read, ValueError for what is no JSON.
+    """
     try:
         return json.loads(path.read_bytes())
     except FileNotFoundError:

@@ -10,6 +10,7 @@ import glob
 import gzip
 import os
 import shutil
+import stat
 import threading
 import time
 from collections.abc import Callable
@@ -18,6 +19,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rankside_agent import files
+
+# Nonblocking: a pipe that nobody reads would be waited for, and with it all files of the run
+_FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
 class Mark(NamedTuple):
@@ -53,7 +57,7 @@ class LogFile:
         if outside:
             raise PermissionError(errno.EACCES, outside, str(self.path))
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._fd = _opened(self.path)
         try:
             found = self._without_half()
         except OSError:
@@ -128,6 +132,21 @@ class LogFile:
             found = os.fstat(self._fd)
         self._half = None
         return found
+
+
+def _opened(path: Path) -> int:
+    """Raises OSError, too, for what a write could wait at. A link to /dev/null is somebody's wish."""
+    try:
+        fd = os.open(path, _FLAGS, 0o644)
+    except OSError as error:
+        if error.errno == errno.ENXIO:  # a pipe without a reader, or a socket
+            error.strerror = "is no regular file"
+        raise
+    mode = os.fstat(fd).st_mode
+    if not (stat.S_ISREG(mode) or stat.S_ISCHR(mode)):
+        os.close(fd)
+        raise OSError(errno.EINVAL, "is no regular file", str(path))
+    return fd
 
 
 class Rename(NamedTuple):

@@ -112,6 +112,7 @@ class LogFiles:
         self._before: list[tuple[int, str, int]] | None = (
             None  # widths of locations, before the step we are in
         )
+        self._held: int | None = None  # records, likewise
         self._fresh = False  # a new inode that no checkpoint holds yet
         self._saved_at = 0.0
         self._dirty = False
@@ -159,8 +160,8 @@ class LogFiles:
 
     @property
     def records(self) -> int:
-        """Records of the journal that all healthy files hold."""
-        return self._front.reader.state.records
+        """Records of the journal that all healthy files hold: those of a step under way are not there yet."""
+        return self._front.reader.state.records if self._held is None else self._held
 
     @property
     def behind(self) -> list[str]:
@@ -201,12 +202,12 @@ class LogFiles:
         return max(self._lanes, key=lambda lane: lane.position)
 
     def _step(self, lane: Lane) -> bool:
-        before = lane.position
+        before, held = lane.position, self.records
         entries = lane.reader.read(self._step_bytes)
         if not entries:
             self._dirty = self._dirty or lane.position != before  # into the next segment
             return False
-        self._before = self._widths()
+        self._before, self._held = self._widths(), held
         try:
             pages = self._pages(entries, self._wanted_by(lane))
             failed = self._write(lane, pages, before)
@@ -214,7 +215,7 @@ class LogFiles:
             lane.reader.go_back(before)
             raise
         finally:
-            self._before = None
+            self._before = self._held = None
         if lane.reader.lost:
             self._report(f"the journal is damaged: {lane.reader.lost} records never reached the log files")
             self.lost, lane.reader.lost = self.lost + lane.reader.lost, 0
@@ -372,7 +373,7 @@ class LogFiles:
         return lanes
 
     def _doubt(self) -> None:
-        """Without a checkpoint: a new run, or one whose files hold already what is now written to them again."""
+        """Without a checkpoint: a new run, or one whose files hold already what is now written again."""
         reader = Reader(self._journal)
         entries = reader.read()
         doubtful = any(self._is_written(entry.info) for entry in entries if entry.type == EntryType.OPEN)
@@ -383,8 +384,8 @@ class LogFiles:
         reader.close()
         if again:
             self.remark = (
-                f"where the log files were is lost ({self._checkpoint} and the one before): {again} records of "
-                "the journal are written again, and those that were written already stand twice"
+                f"where the log files were is lost ({self._checkpoint} and the one before): {again} records "
+                "of the journal are written again, and those that were written already stand twice"
             )
             self._report(self.remark)
 

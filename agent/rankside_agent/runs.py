@@ -37,6 +37,7 @@ from rankside_agent.writer import Writer
 # Which journal a record goes to; an event is both a line to read and a point for the trackers
 _LOGS = frozenset((Kind.LOG, Kind.EVENT, Kind.DROPPED))
 _HANGS = 2.0  # seconds that the writer may take to let the journal's oldest go
+_LOOKS = 4  # at a writer that does not answer, before it is told
 _HIGHEST_LEVEL = 1000
 _LONGEST_NAME = 4096  # characters of a module's name, as in a hello
 _POINTS = frozenset((Kind.METRICS, Kind.THROUGHPUT, Kind.PARAMS, Kind.EVENT, Kind.ARTIFACT))
@@ -81,6 +82,7 @@ class Run:
         self.unusable: dict[str, str] = {}  # trackers that cannot be loaded, and why
         self._over_since: float | None = None  # when the journal went over its limit
         self._told: dict[str, Position] = {}  # where the points ended when a sink was told to drain
+        self._hung = 0  # looks at which the writer did not answer
         self.last_end = time.monotonic()
         self._changed = True
 
@@ -407,7 +409,10 @@ class Run:
         self._limit_journal(now)
 
     def _pass_on_remark(self) -> None:
-        """What the writer of the files has to say to their readers."""
+        """What the writer of the files has to say to their readers, or cannot."""
+        self._hung = self._hung + 1 if self.writer.hangs() else 0
+        if self._hung > _LOOKS:  # else it may have been the agent that stood still
+            self._report(f"log files: {self.exp_root} does not answer; they wait for it, and nothing is lost")
         written = self.writer.files
         if written is not None and written.remark and self.channels:
             text, written.remark = written.remark, ""

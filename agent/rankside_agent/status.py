@@ -13,6 +13,7 @@ from rankside.version import __version__
 from rankside_agent import files
 from rankside_agent.progress import Channel
 from rankside_agent.runs import Run
+from rankside_agent.writer import Writer
 
 if TYPE_CHECKING:
     from rankside_agent.agent import Agent
@@ -79,14 +80,21 @@ def _log_files(run: Run) -> dict[str, Any]:
     written = run.writer.files
     return {
         "reader": "logfiles",
-        "state": run.writer.failed
-        or ("waiting for " + ", ".join(written.behind) if written and written.behind else "ok"),
+        "state": _writer_state(run.writer),
         "received": run.logs.state.records,
         "written": written.records if written else 0,
         "behind": run.logs.state.records - (written.records if written else 0),
         "dropped": written.lost if written else 0,
         "last_error": written.last_error if written else "",
     }
+
+
+def _writer_state(writer: Writer) -> str:
+    behind = writer.files.behind if writer.files else []
+    hangs = writer.hangs()
+    if hangs:
+        return f"no answer from the disk for {hangs:.0f} s"
+    return writer.failed or ("waiting for " + ", ".join(behind) if behind else "ok")
 
 
 def _sinks(run: Run) -> list[str]:

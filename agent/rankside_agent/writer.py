@@ -14,6 +14,7 @@ from rankside_agent.logfiles import LogFiles
 
 _IDLE = 0.5  # seconds between looks without a wake
 _TROUBLE = 1.0  # seconds after an error
+_LONG = 5.0  # seconds in one step, of 1 MiB at most, after which its disk does not answer
 
 
 class Writer:
@@ -28,6 +29,7 @@ class Writer:
         self._give_up = 0
         self.files: LogFiles | None = None
         self.failed = ""
+        self._stepped = time.monotonic()
         self._thread = threading.Thread(target=self._run, name=f"rankside-writer-{name}", daemon=True)
         self._thread.start()
 
@@ -57,12 +59,18 @@ class Writer:
         """Whether the thread still runs."""
         return self._thread.is_alive()
 
+    def hangs(self) -> float:
+        """Seconds that it has been inside one step, where they are too many; else 0."""
+        seconds = time.monotonic() - self._stepped
+        return seconds if seconds > _LONG and self.alive() else 0.0
+
     def join(self, seconds: float) -> None:
         """Wait for the thread."""
         self._thread.join(seconds)
 
     def _run(self) -> None:
         while not self._finished():
+            self._stepped = time.monotonic()
             try:
                 if self.files is None:
                     self.files = self._make()

@@ -1,4 +1,4 @@
-"""The checkpoint of the log files is lost, damaged or out of reach: no line is lost, and none written twice."""
+"""The checkpoint of the log files is lost, damaged or out of reach: no line is lost or doubled."""
 
 from __future__ import annotations
 

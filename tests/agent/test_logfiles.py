@@ -299,6 +299,46 @@ def test_what_cannot_be_written_waits_alone_and_catches_up_completely(
     assert scene.files.lost == 0
 
 
+@pytest.mark.parametrize("read", [False, True])
+def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(scene: Scene, read: bool):
+    channel = scene.channel()
+    scene.log(channel, "line 1")
+    scene.drain()
+    path = scene.path()
+    path.unlink()
+    os.mkfifo(path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK) if read else -1
+    scene.log(channel, "line 2")
+    scene.drain()
+    assert scene.texts(level="info") == ["line 1", "line 2"]
+    assert scene.files.behind == [str(path)]
+    assert any(f"{path}: is no regular file" in text for text in scene.reports)
+    path.unlink()
+    if reader >= 0:
+        assert os.read(reader, 10) == b""
+        os.close(reader)
+    scene.wait()
+    assert scene.texts()[-1] == "line 2"
+    assert not scene.files.behind
+
+
+def test_records_of_a_step_that_is_not_over_are_not_counted_as_written(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+):
+    scene.log(scene.channel(), "line 1", "line 2")
+    seen = []
+    append = LogFile.append
+
+    def look(self: LogFile, data: bytes, records: int) -> None:
+        seen.append(scene.files.records)
+        append(self, data, records)
+
+    monkeypatch.setattr(LogFile, "append", look)
+    scene.drain()
+    assert set(seen) == {0}
+    assert scene.files.records == 2
+
+
 def test_the_same_trouble_is_told_with_the_same_words_and_with_growing_pauses(scene: Scene):
     rank = scene.channel(0)
     block_with_folder(scene, scene.path(0))

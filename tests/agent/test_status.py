@@ -94,6 +94,17 @@ def test_a_file_that_cannot_be_written_is_named(
     assert str(blocked) in files["last_error"]
 
 
+def test_a_disk_that_does_not_answer_is_told_of(
+    house: House, hello: MakeHello, report: Callable[[], dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+):
+    run, _ = house.open(hello(0))
+    monkeypatch.setattr(run.writer, "hangs", lambda: 12.3)
+    for _ in range(10):
+        house.tick()
+    assert report()["runs"][0]["readers"][0]["state"] == "no answer from the disk for 12 s"
+    assert any(f"{run.exp_root} does not answer" in text for text in house.reports)
+
+
 def test_only_the_latest_attempts_ranks_are_shown_and_ended_ones_say_how(
     house: House, hello: MakeHello, report: Callable[[], dict[str, Any]]
 ):

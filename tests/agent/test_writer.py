@@ -179,3 +179,18 @@ def test_giving_up_is_passed_on_once(writer: Writer, files: Files, until: Until)
     writer.wake()
     until(lambda: files.advanced > seen, "another look")
     assert files.given_up == [7]
+
+
+def test_a_step_that_takes_too_long_is_told_until_it_is_over(
+    writer: Writer, files: Files, until: Until, monkeypatch: pytest.MonkeyPatch
+):
+    until(lambda: files.advanced, "it works")
+    assert not writer.hangs()
+    advanced, files.gate = files.advanced, threading.Event()
+    writer.wake()
+    until(lambda: files.advanced > advanced, "it is inside a step")
+    monkeypatch.setattr("rankside_agent.writer._LONG", 0.01)
+    until(lambda: writer.hangs() > 0.01, "it is told")
+    monkeypatch.undo()
+    files.gate.set()
+    until(lambda: not writer.hangs(), "it goes on")
