@@ -9,7 +9,6 @@ folder, a tracker) belongs to a thread or process of its own.
 from __future__ import annotations
 
 import os
-import resource
 import secrets
 import signal
 import sys
@@ -23,7 +22,7 @@ from loguru import logger
 
 from rankside import endpoint
 from rankside.version import __version__
-from rankside_agent import files, status
+from rankside_agent import files, limits, status
 from rankside_agent.config import Settings
 from rankside_agent.gauges import Gauges
 from rankside_agent.gpu.poller import Poller
@@ -58,7 +57,7 @@ class Agent:
         self._served = False
         self._said: dict[str, float] = {}
         self._wakefd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        _raise_file_limit()
+        limits.lift(self.report)
         self._state_lock = Lock(self.state_dir / "lock", f"the state folder {self.state_dir}")
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self.endpoint = Endpoint(self._context, self.target)
@@ -217,11 +216,3 @@ def _agent_id(path: Path) -> str:
         known = secrets.token_hex(16)
         files.replace(path, known.encode())
     return known
-
-
-def _raise_file_limit() -> None:
-    """64 ranks have some 300 files; the usual soft limit of 1024 is met by a few runs."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = 65536 if hard == resource.RLIM_INFINITY else min(hard, 65536)
-    if soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

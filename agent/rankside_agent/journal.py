@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 from zlib import crc32
 
 from rankside import wire
+from rankside_agent import limits
 
 SEGMENT_BYTES = 16 << 20
 _ENTRY = struct.Struct("<IIBI")
@@ -144,6 +145,7 @@ class Journal:
         """Open or create. A torn tail is cut off; only the newest segment is read. Raises OSError."""
         self.folder = folder
         self._segment_bytes = segment_bytes
+        self._most = limits.file_bytes()
         folder.mkdir(parents=True, exist_ok=True)
         self.state = State()
         self._fd = -1
@@ -221,9 +223,11 @@ class Journal:
     def _append(self, kind: int, channel: int, payload: bytes) -> None:
         if self._torn:
             self._cut()
-        if self._size >= max(self._segment_bytes, 4 * self._header) or self._final:
+        data = _entry(kind, channel, payload)
+        full = self._size > self._header and self._size + len(data) > self._most
+        if self._size >= max(self._segment_bytes, 4 * self._header) or self._final or full:
             self._begin(self._highest + 1)
-        self._write(_entry(kind, channel, payload))
+        self._write(data)
         self.state.apply(kind, channel, payload)
 
     def _write(self, data: bytes) -> None:

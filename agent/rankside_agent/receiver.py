@@ -17,7 +17,7 @@ from rankside import wire
 from rankside.identity import Hello
 from rankside.wire import Message
 from rankside_agent.progress import Channel
-from rankside_agent.registry import Registry
+from rankside_agent.registry import Refused, Registry
 from rankside_agent.runs import Gap, Run
 
 _AT_ONCE = 64  # messages taken before the loop looks at anything else
@@ -91,7 +91,15 @@ class Receiver:
         first = value.get("first", 1)
         if not isinstance(first, int) or first < 1:
             raise ValueError("hello: first is no sequence number")
-        self._registry.open(hello, first, lambda run, channel: self._welcome(identity, run, channel, first))
+
+        def welcome(run: Run, channel: Channel) -> None:
+            self._welcome(identity, run, channel, first)
+
+        try:
+            self._registry.open(hello, first, welcome)
+        except Refused as error:
+            self._send(identity, Message.REFUSE, wire.pack({"reason": str(error)}))
+            raise  # the agent's side hears of it as of any bad message
 
     def _welcome(self, identity: bytes, run: Run, channel: Channel, first: int) -> None:
         self._peers.pop(channel.identity, None)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -25,6 +26,10 @@ CLAIM_DEADLINE = 2.0  # seconds that the run's folder may take to answer; then t
 _GONE = 10_000  # channels remembered after their run was put away
 _REFUSED = 1000  # channels remembered as refused
 _PRUNE = 3600.0  # seconds between looks for finished runs that are too old
+
+
+class Refused(ValueError):
+    """A rank whose run cannot be kept here, whatever it tries; the message says why."""
 
 
 class Opening:
@@ -78,7 +83,7 @@ class Registry:
     def open(self, hello: Hello, first: int, then: Callable[[Run, Channel], None]) -> None:
         """Find or make the channel of `hello`; `then` is called with it, now or from `settle`.
 
-        Raises OSError where the run cannot be kept on this node's disk, ValueError for an impossible root.
+        Raises OSError where the run cannot be kept on this node's disk, Refused for an impossible root.
         """
         _check(hello)
         if self._goes_on(hello, then):
@@ -226,10 +231,13 @@ def _updated(folder: Path) -> float:
 
 
 def _check(hello: Hello) -> None:
-    """Raises ValueError where the run's folder cannot be one; a relative one would depend on our own."""
+    """Raises Refused where the run's folder cannot be one; a relative one would depend on our own."""
     if not os.path.isabs(hello.exp_root):
-        raise ValueError(f"hello: exp_root {hello.exp_root[:100]!r} is not absolute")
+        raise Refused(f"hello: exp_root {hello.exp_root[:100]!r} is not absolute")
     try:
         os.fsencode(hello.exp_root)
     except UnicodeEncodeError:
-        raise ValueError("hello: exp_root cannot be a path on this system") from None
+        raise Refused(
+            f"hello: exp_root {hello.exp_root[:100]!a} cannot be a path for this agent, whose file names "
+            f"are {sys.getfilesystemencoding()}; start it with PYTHONUTF8=1"
+        ) from None

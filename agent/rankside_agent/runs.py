@@ -18,7 +18,7 @@ from rankside import wire
 from rankside.identity import Hello, safe_name
 from rankside.settings import file_level
 from rankside.wire import Kind
-from rankside_agent import checkpoint, files, origin, sinks
+from rankside_agent import checkpoint, files, limits, origin, sinks
 from rankside_agent.attempts import Claim, Claims
 from rankside_agent.config import Settings
 from rankside_agent.gauges import Seen
@@ -91,7 +91,9 @@ class Run:
 
     def _log_files(self) -> LogFiles:
         rotation = Rotation(
-            self._settings.rotation_bytes, self._settings.keep_rotated, self._settings.gzip_rotated
+            min(self._settings.rotation_bytes, limits.file_bytes()),
+            self._settings.keep_rotated,
+            self._settings.gzip_rotated,
         )
         (self.folder / "cursors").mkdir(exist_ok=True)
         return LogFiles(

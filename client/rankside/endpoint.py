@@ -186,6 +186,7 @@ def _start(command: list[str], endpoint: str, folder: Path, give_up: Callable[[]
             cwd=folder,  # a training's folder may hold a wandb/ or agent/ that would be imported
             env={
                 **{name: value for name, value in os.environ.items() if name not in _OF_A_RANK},
+                "PYTHONUTF8": "1",  # whatever the rank's locale is: others' paths are not all ASCII
                 "RANKSIDE_ENDPOINT": endpoint,  # where we wait for it, whatever the rank was told
             },
             start_new_session=True,

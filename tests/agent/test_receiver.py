@@ -250,6 +250,17 @@ def test_what_was_refused_is_told_why_each_time(door: Door, hello: MakeHello):
     assert peer.answer() == (Message.REFUSE, {"reason": "not here"})
 
 
+@pytest.mark.parametrize(("root", "why"), [("relative", "is not absolute"), ("/\ud800", "PYTHONUTF8=1")])
+def test_a_root_that_can_be_no_path_here_is_refused_with_the_reason(
+    door: Door, hello: MakeHello, root: str, why: str
+):
+    peer = door.peer()
+    peer.hello(hello(0, exp_root=root))
+    kind, told = peer.answer()
+    assert kind == Message.REFUSE
+    assert why in told["reason"]
+
+
 def test_a_full_disk_leaves_the_batch_with_its_rank(
     door: Door, hello: MakeHello, logged: Logged, monkeypatch: pytest.MonkeyPatch
 ):

@@ -241,11 +241,13 @@ def test_a_started_agent_knows_its_endpoint_and_nothing_of_the_rank(here, fake_c
     )
     for name in ("RANK", "LOCAL_RANK", "WANDB_SERVICE", "RANKSIDE_DISABLE", "KEPT"):
         monkeypatch.setenv(name, "7")
+    monkeypatch.setenv("PYTHONUTF8", "0")
     monkeypatch.setenv("RANKSIDE_ENDPOINT", "auto")
     assert endpoint.start_agent(f"ipc://{here}/auto.sock", fake_command, here) is None
     found = eval(environment.read_text())
     assert found["RANKSIDE_ENDPOINT"] == f"ipc://{here}/auto.sock"
     assert found["KEPT"] == "7"
+    assert found["PYTHONUTF8"] == "1", "a path of any rank's may be spelled in it"
     assert not {"RANK", "LOCAL_RANK", "WANDB_SERVICE", "RANKSIDE_DISABLE"} & set(found)
     assert (here / "started").read_text().split()[-1] == str(here)  # not the training's folder
 
