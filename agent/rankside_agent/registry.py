@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from loguru import logger
 
@@ -19,12 +20,13 @@ from rankside_agent import files, runs
 from rankside_agent.attempts import Claim, Here
 from rankside_agent.config import Settings
 from rankside_agent.progress import Channel
-from rankside_agent.runs import Run
+from rankside_agent.runs import Run, Unknown
 from rankside_agent.training.answers import Poll, unanswered
 
 CLAIM_DEADLINE = 2.0  # seconds that the run's folder may take to answer; then this node decides alone
 _GONE = 10_000  # channels remembered after their run was put away
 _REFUSED = 1000  # channels remembered as refused
+_TAKE_UP = 60.0  # seconds between looks at runs that could not be opened
 _PRUNE = 3600.0  # seconds between looks for finished runs that are too old
 
 
@@ -61,16 +63,27 @@ class Registry:
         self._opening: dict[str, Opening] = {}
         self._pruned = float("-inf")
         self._too_old: set[Path] = set()  # finished runs, at the last look
+        self._taken_up = time.monotonic()
+        self.unopened: dict[str, str] = {}  # runs that lie there, and why they are not served
         self.refused: dict[str, str] = {}
         self.gone: dict[str, None] = {}  # a dead rank's last messages may still come out of a socket's buffer
         self.runs: dict[str, Run] = {}
         self.before_opening: Callable[[Run], None] = lambda _run: None
         self._living.mkdir(parents=True, exist_ok=True)
+        self._take_up()
+
+    def _take_up(self) -> None:
+        """Open what lies there. What cannot be read now may be so later."""
+        self.unopened.clear()
         for folder in sorted(self._living.iterdir()):
+            if folder.name in self.runs:
+                continue
             try:
-                self.runs[folder.name] = Run(folder, settings, report, poll)
+                self.runs[folder.name] = Run(folder, self._settings, self._report, self._poll)
             except Exception as error:  # noqa: BLE001  one broken folder must not cost the others their agent
-                report(f"{folder}: cannot be opened, left as it is: {type(error).__name__}: {error}")
+                problem = str(error) if isinstance(error, Unknown) else f"{type(error).__name__}: {error}"
+                self.unopened[folder.name] = problem
+                self._report(f"{folder}: cannot be opened, left as it is: {problem}")
 
     def find(self, channel: str) -> tuple[Run, Channel] | None:
         """A channel that is known."""
@@ -160,10 +173,18 @@ class Registry:
             finished = self._done / name
             if not folder.exists() and finished.exists():
                 finished.rename(folder)
-            if not isinstance(files.read_json(folder / "run.json"), dict):  # new, or lost with the power
+            if not folder.exists():
                 runs.begin(folder, hello)
-            run = self.runs[name] = Run(folder, self._settings, self._report, self._poll)
+            run = self.runs[name] = self._opened(folder, hello)
+            self.unopened.pop(name, None)
         return run
+
+    def _opened(self, folder: Path, hello: Hello) -> Run:
+        try:
+            return Run(folder, self._settings, self._report, self._poll)
+        except Unknown:  # begun and lost with the power, or by a full disk
+            runs.begin(folder, hello)
+            return Run(folder, self._settings, self._report, self._poll)
 
     def tick(self, now: float) -> None:
         """Twice a second."""
@@ -173,6 +194,9 @@ class Registry:
                 self._tend(name, run, now)
             except Exception as error:  # noqa: BLE001  one run's trouble is not the others'
                 self._report(f"run {name}: {type(error).__name__}: {error}")
+        if self.unopened and now - self._taken_up > _TAKE_UP:
+            self._taken_up = now
+            self._take_up()
         if now - self._pruned > _PRUNE:
             self._pruned = now
             self._prune()
@@ -186,7 +210,7 @@ class Registry:
             del self.runs[name]  # first: it is closed from here on, wherever its folder stays
             run.retire(self._done)
             attempt = (run.facts["attempts"] or [{}])[-1]
-            logger.info(f"run {name}: attempt {attempt.get('n')} {attempt.get('status')}, all delivered")
+            logger.info(f"run {name}: {_ended(attempt)}all delivered")
 
     def _remember(self, run: Run) -> None:
         # not those that were lost from sight: they may live, and what they say is new
@@ -219,6 +243,11 @@ class Registry:
                 supervisor.stop(drain=True)
         for run in self.runs.values():
             run.close(max(0.0, deadline - time.monotonic()))
+
+
+def _ended(attempt: dict[str, Any]) -> str:
+    """Nothing is known of one that a damaged run.json has lost."""
+    return f"attempt {attempt['n']} {attempt['status']}, " if attempt else ""
 
 
 def _updated(folder: Path) -> float:

@@ -18,7 +18,7 @@ from rankside import wire
 from rankside.identity import Hello, safe_name
 from rankside.settings import file_level
 from rankside.wire import Kind
-from rankside_agent import checkpoint, files, limits, origin, sinks
+from rankside_agent import checkpoint, facts, files, limits, origin, sinks
 from rankside_agent.attempts import Claim, Claims
 from rankside_agent.config import Settings
 from rankside_agent.gauges import Seen
@@ -47,20 +47,25 @@ class Gap(ValueError):
     """A batch that begins behind the next sequence number: something before it is still on its way."""
 
 
+class Unknown(RuntimeError):
+    """A folder that holds neither a whole run.json nor a journal that tells whose it is."""
+
+
 class Run:
     """Owned by the agent's loop; every method is quick, apart from the disk the journal lies on."""
 
     def __init__(
         self, folder: Path, settings: Settings, report: Callable[[str], None], poll: Poll = unanswered
     ) -> None:
-        """Open the journals and start the readers; `poll` asks for the node's GPUs. Raises OSError."""
+        """Open journals, start the readers; `poll` asks for the node's GPUs. Raises OSError, Unknown."""
         self.folder = folder
         self._settings = settings
         self._tell = report
-        self.facts: dict[str, Any] = files.read_json(folder / "run.json") or {}
-        self.exp_root = Path(self.facts["exp_root"])
+        found = facts.read(folder)  # before anything else is opened: this is what may fail again and again
         self.logs = Journal(folder / "journal" / "logs", settings.segment_bytes)
         self.points = Journal(folder / "journal" / "points", settings.segment_bytes)
+        self.facts = found or self._facts_of_journals()
+        self.exp_root = Path(self.facts["exp_root"])
         self.channels = {
             state.info["channel"]: _channel(i, state) for i, state in self.logs.state.channels.items()
         }
@@ -80,6 +85,8 @@ class Run:
         self.writer = Writer(self._log_files, self._report, folder.name)
         self.sinks: dict[str, Supervisor] = {}
         self.unusable: dict[str, str] = {}  # trackers that cannot be loaded, and why
+        if found is None:
+            self._begin_sinks_again()
         self._over_since: float | None = None  # when the journal went over its limit
         self._told: dict[str, Position] = {}  # where the points ended when a sink was told to drain
         self._hung = 0  # looks at which the writer did not answer
@@ -88,6 +95,23 @@ class Run:
 
     def _report(self, text: str) -> None:
         self._tell(f"run {self.folder.name}: {text}")
+
+    def _facts_of_journals(self) -> dict[str, Any]:
+        known = {state.info["channel"]: state for state in self.points.state.channels.values()}
+        known |= {state.info["channel"]: state for state in self.logs.state.channels.values()}
+        made = facts.rebuilt(self.folder.name, known.values())
+        if made is None:
+            self.logs.close()
+            self.points.close()
+            raise Unknown("run.json is lost or damaged, and its journals name no run")
+        self._report("run.json was lost or damaged; it is made anew from the journal")
+        return made
+
+    def _begin_sinks_again(self) -> None:
+        speaking = [channel.hello for channel in self.channels.values() if channel.speaks]
+        wanted = {name for hello in speaking for name in self._wanted_sinks(hello)}
+        self.facts["sinks"] = sorted(wanted)
+        self.save()
 
     def _log_files(self) -> LogFiles:
         rotation = Rotation(
@@ -505,19 +529,7 @@ def run_id(hello: Hello) -> str:
 def begin(folder: Path, hello: Hello) -> None:
     """Make a run's folder. Raises OSError."""
     (folder / "sinks").mkdir(parents=True, exist_ok=True)
-    facts = {
-        "run_id": folder.name,
-        "exp_root": hello.exp_root,
-        "exp_name": hello.exp_name,
-        "module": hello.module,
-        "modules": [hello.module],
-        "host": hello.host,
-        "world_size": hello.world_size,
-        "started": time.time(),
-        "sinks": [],
-        "attempts": [],
-    }
-    files.replace_json(folder / "run.json", facts)
+    files.replace_json(folder / "run.json", facts.first(folder.name, vars(hello)))
 
 
 def _channel(index: int, state: ChannelState) -> Channel:

@@ -34,6 +34,7 @@ def report(agent: Agent) -> dict[str, Any]:
             "counts": dict(agent.receiver.counts),
             "gpus": agent.gauges.status(),
         },
+        "unopened": dict(agent.registry.unopened),
         "runs": [_run(run) for run in agent.registry.runs.values()],
     }
 

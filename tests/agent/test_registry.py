@@ -375,7 +375,9 @@ def test_one_run_that_cannot_be_opened_is_left_as_it_is_and_costs_the_others_not
     house.kill()
     broken = sorted((house.state / "runs").iterdir())
     (broken[0] / "run.json").write_text("")
-    (broken[1] / "run.json").write_text("[1]")
+    shutil.rmtree(broken[0] / "journal")
+    (broken[1] / "run.json").unlink()
+    (broken[1] / "run.json").mkdir()  # what even root cannot read
     shutil.rmtree(broken[2] / "journal" / "logs")
     (broken[2] / "journal" / "logs").write_text("a file")
     (house.state / "runs" / "stray").write_text("a file")
@@ -396,6 +398,52 @@ def test_a_run_whose_facts_were_lost_with_the_power_is_taken_up_by_its_next_rank
     run, channel = house.open(hello(0))
     assert channel.last == 3
     assert facts(house)["exp_name"] == "exp"
+
+
+@pytest.mark.parametrize("content", ["", "[1]", "{}", '{"exp_name": "exp"}', None])
+def test_a_run_whose_facts_are_lost_is_delivered_without_another_rank(
+    house: House, hello: MakeHello, logged: Logged, content: str | None
+):
+    run, channel = house.open(hello(7, config={"disable_tensorboard": False}))
+    run.accept(channel, logged(1, *"xyz"))
+    before = facts(house)
+    house.kill()
+    (run.folder / "run.json").unlink()
+    if content is not None:
+        (run.folder / "run.json").write_text(content)
+    house.start()
+    (run,) = house.registry.runs.values()
+    assert {key: facts(house)[key] for key in before if key not in ("updated", "started", "attempts")} == {
+        key: before[key] for key in before if key not in ("updated", "started", "attempts")
+    }
+    (was,), (attempt,) = before["attempts"], facts(house)["attempts"]
+    assert {**attempt, "started": 0} == {**was, "started": 0}
+    assert run.facts["sinks"] == ["tensorboard"]
+    run.facts["sinks"] = []  # no tracker is needed to see the rest
+    (channel,) = run.living()
+    run.end(channel, "vanished")
+    house.finish()
+    assert house.lines(house.root / "exp" / "logs" / "pretrain" / "rank-7" / "debug.log")[:3] == [*"xyz"]
+
+
+def test_facts_that_cannot_be_read_are_waited_for_told_and_never_overwritten(
+    house: House, hello: MakeHello, monkeypatch: pytest.MonkeyPatch
+):
+    run, _ = house.open(hello(0))
+    house.kill()
+    path = run.folder / "run.json"
+    aside = path.rename(house.root / "aside")
+    path.mkdir()
+    house.start()
+    assert "IsADirectoryError" in house.registry.unopened[run.folder.name]
+    with pytest.raises(IsADirectoryError):
+        house.ask(hello(1))
+    path.rmdir()
+    aside.rename(path)
+    monkeypatch.setattr(registry, "_TAKE_UP", 0.0)
+    house.tick()
+    assert not house.registry.unopened
+    assert list(house.registry.runs) == [run.folder.name]
 
 
 def test_a_thousand_finished_runs_are_not_read_at_start(house: House, hello: MakeHello):

@@ -196,6 +196,15 @@ def test_the_table_of_readers_is_readable_at_100_columns(
     assert "\x1b" not in below
 
 
+def test_a_run_that_cannot_be_opened_is_told_of_with_the_reason(
+    house: House, report: Callable[[], dict[str, Any]], monkeypatch: Any, capsys: Any
+):
+    house.registry.unopened["exp-1"] = "PermissionError: [Errno 13] Permission denied: 'run.json'"
+    assert report()["unopened"] == house.registry.unopened
+    told = "\n".join(shown(report(), monkeypatch, capsys))
+    assert "run exp-1 cannot be opened, and is tried again: PermissionError: [Errno 13]" in told
+
+
 def test_what_a_reader_has_to_say_is_below_the_table(
     house: House, hello: MakeHello, report: Callable[[], dict[str, Any]], monkeypatch: Any, capsys: Any
 ):

@@ -49,6 +49,8 @@ def status(
         return
     for line in _agent(agent) if agent else _none(state_dir):
         typer.echo(line)
+    for name, problem in answer.get("unopened", {}).items():
+        typer.echo(escape(f"run {name} cannot be opened, and is tried again: {problem}"))
     for run in answer["runs"]:
         _show(run)
     for heading, name in _ENDED.items():
@@ -71,7 +73,7 @@ def _answer(endpoint: str, timeout: float) -> dict[str, Any]:
         fail(str(error), 2)
     except OSError as error:
         fail(str(error), 1)
-    return {"agent": None, "runs": []}
+    return {"agent": None, "unopened": {}, "runs": []}
 
 
 def _none(state_dir: Path) -> Iterator[str]:
