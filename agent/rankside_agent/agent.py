@@ -28,7 +28,7 @@ from rankside_agent.gauges import Gauges
 from rankside_agent.gpu.poller import Poller
 from rankside_agent.left_outputs import LeftOutputs
 from rankside_agent.memory import keep_freed_memory
-from rankside_agent.ownership import Endpoint, Lock
+from rankside_agent.ownership import Endpoint, Lock, Taken
 from rankside_agent.receiver import Receiver
 from rankside_agent.recovery import Recovery
 from rankside_agent.registry import Registry
@@ -53,12 +53,13 @@ class Agent:
         self.started = time.time()
         self.stopping_since: float | None = None
         self._now_at_once = False
+        self._dispossessed = False  # another agent has our state folder
         self._idle_since = time.monotonic()
         self._served = False
         self._said: dict[str, float] = {}
         self._wakefd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         limits.lift(self.report)
-        self._state_lock = Lock(self.state_dir / "lock", f"the state folder {self.state_dir}")
+        self._state_lock = self._lock_state()
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self.endpoint = Endpoint(self._context, self.target)
         self.agent_id = _agent_id(self.state_dir / "agent-id")
@@ -126,7 +127,12 @@ class Agent:
                 ticked = now
                 self._carefully(lambda: self._tick(time.monotonic()))
 
+    def _lock_state(self) -> Lock:
+        return Lock(self.state_dir / "lock", f"the state folder {self.state_dir}")
+
     def _tick(self, now: float) -> None:
+        if not self._state_lock.intact() and not self._remake_state():
+            return
         self._recovery.tick(now)
         busy = self.registry.busy()  # a short run may come and go between two looks
         self.registry.tick(now)
@@ -136,6 +142,26 @@ class Agent:
         if not self.endpoint.intact():
             self.report(f"{self.target} was removed or replaced: new ranks cannot find this agent; stopping")
             self.stop()
+
+    def _remake_state(self) -> bool:
+        """Somebody removed it while we live: runs make their own folders again, see `Run.tick`.
+
+        False where it is another agent's by now: we leave, and touch nothing of it.
+        """
+        logger.error(
+            f"state folder {self.state_dir}: was removed while this agent lives, and what finished runs had "
+            "there is gone; it is made anew"
+        )
+        try:
+            lost, self._state_lock = self._state_lock, self._lock_state()
+        except Taken as error:
+            self.report(f"{error}; stopping")
+            self._now_at_once = self._dispossessed = True
+            return False
+        lost.release()
+        (self.state_dir / "runs").mkdir(exist_ok=True)
+        files.replace(self.state_dir / "agent-id", self.agent_id.encode())
+        return True
 
     def _carefully(self, work: Callable[[], None]) -> None:
         """Trouble in one look must not end the agent; the next look tries again."""
@@ -170,8 +196,11 @@ class Agent:
         return self.auto and now - self._idle_since > patience
 
     def _leave(self) -> None:
-        self._carefully(self.receiver.receive)
-        self._carefully(lambda: self.registry.close(self.settings.stop_flush_seconds))
+        if self._dispossessed:
+            self._carefully(self.registry.abandon)
+        else:
+            self._carefully(self.receiver.receive)
+            self._carefully(lambda: self.registry.close(self.settings.stop_flush_seconds))
         self.gauges.close()
         self.endpoint.close()
         self._context.destroy(linger=200)

@@ -21,6 +21,7 @@ def previous(path: Path) -> Path:
 
 def save(path: Path, value: dict[str, Any]) -> None:
     """Put `value` in place; what was there is the previous one. Raises OSError."""
+    path.parent.mkdir(exist_ok=True)  # somebody may have removed it; nothing above it is made here
     files.replace_json(_coming(path), value)
     with suppress(FileNotFoundError):
         os.replace(path, previous(path))

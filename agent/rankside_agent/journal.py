@@ -162,6 +162,18 @@ class Journal:
         """Behind the newest entry."""
         return Position(self._number, self._size)
 
+    def intact(self) -> bool:
+        """Whether the newest segment lies where a reader finds it."""
+        return os.path.exists(_path(self.folder, self._number))
+
+    def begin_again(self) -> None:
+        """Somebody removed the folder: what readers have open they read, and go on in a new segment here.
+
+        Raises OSError.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._begin(self._highest + 1)
+
     def open_channel(self, channel: int, info: dict[str, Any]) -> None:
         """A channel begins; `info["last"]` is the sequence number before its first record."""
         self._append(EntryType.OPEN, channel, wire.pack(info))

@@ -27,6 +27,7 @@ class Lock:
     def __init__(self, path: Path, what: str) -> None:
         """Raises Taken, and OSError where the file cannot be made."""
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._path = path
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:  # flock, and not lockf, which ends when anything in this process has read the file and closed it
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -36,6 +37,13 @@ class Lock:
             raise Taken(f"{what} is served by another agent (pid {owner})") from None
         os.ftruncate(self._fd, 0)
         os.write(self._fd, f"{os.getpid()}\n".encode())
+
+    def intact(self) -> bool:
+        """Whether another process would find it held: somebody may have removed the file."""
+        try:
+            return os.path.samestat(os.stat(self._path), os.fstat(self._fd))
+        except OSError:
+            return False
 
     def release(self) -> None:
         """Let go; the file stays, for removing it would let two owners in."""

@@ -234,6 +234,12 @@ class Registry:
         """Every channel whose process has not ended."""
         return [(run, channel) for run in self.runs.values() for channel in run.living()]
 
+    def abandon(self) -> None:
+        """End the sinks and leave all else as it is: it is not ours any more."""
+        for run in self.runs.values():
+            for supervisor in run.sinks.values():
+                supervisor.kill()
+
     def close(self, seconds: float) -> None:
         """Stop all readers; they go on from their cursors."""
         deadline = time.monotonic() + seconds

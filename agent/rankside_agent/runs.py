@@ -415,6 +415,8 @@ class Run:
 
     def tick(self, now: float) -> None:
         """Twice a second: watch the sinks, and let go of journal that every reader has passed."""
+        if not (self.logs.intact() and self.points.intact()):
+            self._remake()
         for name in self.facts["sinks"]:
             supervisor = self.sinks.get(name)
             if supervisor is None or (supervisor.done() and self.living()):
@@ -443,6 +445,17 @@ class Run:
         if written is not None and written.remark and self.channels:
             text, written.remark = written.remark, ""
             self.note(next(reversed(self.channels.values())), 30, "WARNING", text)
+
+    def _remake(self) -> None:
+        """Somebody removed its folder while it lives. Raises OSError."""
+        self._report(f"{self.folder}: was removed; it is made anew, and readers go on with what they hold")
+        for name in ("cursors", "sinks"):
+            (self.folder / name).mkdir(parents=True, exist_ok=True)
+        for journal in (self.logs, self.points):
+            if not journal.intact():
+                journal.begin_again()
+        self.save()
+        self.writer.wake()
 
     def _limit_journal(self, now: float) -> None:
         held = self.logs.end.segment - max(self.writer.durable().segment, 1)

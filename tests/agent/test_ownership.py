@@ -44,6 +44,16 @@ def bind() -> Iterator[Callable[[str], Endpoint]]:
             endpoint.close()
 
 
+def test_a_lock_knows_whether_another_process_would_find_it_held(place: Path):
+    lock = Lock(place / "lock", "a folder")
+    assert lock.intact()
+    (place / "lock").unlink()
+    assert not lock.intact()
+    (place / "lock").touch()
+    assert not lock.intact()
+    lock.release()
+
+
 def test_the_socket_is_its_users_alone(place: Path, bind: Callable[[str], Endpoint]):
     endpoint = bind(f"ipc://{place}/sub/a.sock")
     assert stat.S_IMODE((place / "sub" / "a.sock").stat().st_mode) == 0o600

@@ -446,6 +446,26 @@ def test_facts_that_cannot_be_read_are_waited_for_told_and_never_overwritten(
     assert list(house.registry.runs) == [run.folder.name]
 
 
+def test_a_state_folder_that_is_removed_under_a_living_run_costs_no_line(
+    house: House, hello: MakeHello, logged: Logged
+):
+    run, channel = house.open(hello(0))
+    run.accept(channel, logged(1, "line 1"))
+    shutil.rmtree(house.state)
+    run.accept(channel, logged(2, "line 2"))  # into what nobody finds any more, and readers hold open
+    house.tick()
+    assert any(f"{run.folder}: was removed" in report for report in house.reports)
+    run.accept(channel, logged(3, "line 3"))
+    house.kill()
+    house.start()
+    run, channel = house.open(hello(0))
+    assert channel.last == 3
+    run.accept(channel, logged(4, "line 4"))
+    run.end(channel, "clean")
+    house.finish()
+    assert house.lines(log_path(house)) == [f"line {number}" for number in range(1, 5)]
+
+
 def test_a_thousand_finished_runs_are_not_read_at_start(house: House, hello: MakeHello):
     run, channel = house.open(hello(0))
     run.end(channel, "clean")

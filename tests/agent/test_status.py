@@ -200,9 +200,13 @@ def test_a_run_that_cannot_be_opened_is_told_of_with_the_reason(
     house: House, report: Callable[[], dict[str, Any]], monkeypatch: Any, capsys: Any
 ):
     house.registry.unopened["exp-1"] = "PermissionError: [Errno 13] Permission denied: 'run.json'"
-    assert report()["unopened"] == house.registry.unopened
-    told = "\n".join(shown(report(), monkeypatch, capsys))
-    assert "run exp-1 cannot be opened, and is tried again: PermissionError: [Errno 13]" in told
+    told = report()
+    assert told["unopened"] == house.registry.unopened
+    told["agent"]["gpus"]["polls"] = 0
+    monkeypatch.setattr("rankside_agent.commands.status._answer", lambda *_: told)
+    assert called() == 0
+    wanted = "run exp-1 cannot be opened, and is tried again: PermissionError: [Errno 13]"
+    assert wanted in capsys.readouterr().out
 
 
 def test_what_a_reader_has_to_say_is_below_the_table(

@@ -75,3 +75,24 @@ def _stop_at(node, number):
 def _go_on(node, *numbers):
     for number in numbers:
         (node.base / f"go-{number}").touch()
+
+
+def test_a_state_folder_removed_under_a_living_agent_is_made_anew_and_no_line_is_lost(node, numbers):
+    agent = node.agent()
+    rank = node.rank(
+        """
+        for i in range(1, 501):
+            log.info("line %d", i)
+            if i == 100:
+                while not os.path.exists("go on"): time.sleep(0.01)
+        """
+    )
+    node.until(lambda: len(numbers(node.texts(0))) == 100, "the first lines are there")
+    node.state.rename(node.base / "removed")  # at once, and not file by file
+    (node.base / "go on").touch()
+    node.finish(rank)
+    node.until(node.all_delivered, "all is delivered")
+    assert agent.poll() is None
+    assert numbers(node.texts(0)) == list(range(1, 501))
+    assert "was removed while this agent lives" in node.log("agent")
+    assert sorted(path.name for path in node.state.iterdir()) == ["agent-id", "done", "lock", "runs"]
