@@ -10,6 +10,7 @@ back to it and the rest is written again. Separate from the journal because it m
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -114,6 +115,7 @@ class LogFiles:
         )
         self._held: int | None = None  # records, likewise
         self._fresh = False  # a new inode that no checkpoint holds yet
+        self._rooted = False  # the run's own folder was seen
         self._saved_at = 0.0
         self._dirty = False
         self.idle = False  # nothing was left to write at the last look
@@ -314,12 +316,26 @@ class LogFiles:
 
     def _opened(self, file: LogFile, failed: set[Path]) -> bool:
         try:
-            self._fresh = not file.ready() or self._fresh
+            known = file.ready()
         except OSError as error:
             self._failed(file.path, error)
             failed.add(file.path)
             return False
+        if not known:
+            self._fresh = True
+            self._look_at_root()
         return True
+
+    def _look_at_root(self) -> None:
+        """A file had to be made: perhaps because the run's folder is another one than it was."""
+        if os.path.exists(self._root / "snapshot" / "key"):
+            self._rooted = True
+        elif self._rooted:
+            self._rooted = False
+            self._report(
+                f"{self._root}: is not the folder it was, snapshot/key is gone from it (removed, or a mount "
+                "that went away): log files are begun anew there"
+            )
 
     def _rotate(self, move: Rename, failed: set[Path]) -> None:
         file = self._files[move.source]

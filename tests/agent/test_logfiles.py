@@ -418,6 +418,22 @@ def test_a_removed_rank_folder_comes_back(scene: Scene):
     assert not scene.reports
 
 
+def test_a_run_folder_that_went_away_is_told_of_once(scene: Scene):
+    (scene.exp / "snapshot").mkdir(parents=True)
+    (scene.exp / "snapshot" / "key").write_text("0123456789ab")
+    channel = scene.channel()
+    scene.log(channel, "line 1")
+    scene.drain()
+    assert not scene.reports
+    scene.exp.rename(scene.root / "elsewhere")
+    for number in (2, 3):
+        scene.log(channel, f"line {number}")
+        scene.drain()
+    (told,) = scene.reports
+    assert told.startswith(f"{scene.exp}: is not the folder it was")
+    assert scene.texts() == ["line 2", "line 3"]
+
+
 def test_truncation_from_outside_is_gone_on_from_without_a_hole(scene: Scene):
     rank = scene.channel()
     scene.log(rank, *numbers(1, 5))
