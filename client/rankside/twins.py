@@ -1,7 +1,8 @@
 """One message in two loggings: loguru's that is forwarded to stdlib, stdlib's that is forwarded to loguru.
 
 Separate because both captures ask it, each of them while the other's record is on its way through handlers or
-sinks. A record that has nothing of the other's text is no twin: handlers may log things of their own.
+sinks. It is a twin where it is the other's text, or that with a format around it; handlers also log things of
+their own, and about the record they have in hand.
 """
 
 from __future__ import annotations
@@ -9,7 +10,11 @@ from __future__ import annotations
 import logging
 import sys
 import threading
+from collections.abc import Iterator
 from types import FrameType
+from typing import Any
+
+from rankside import wording
 
 _NEAR = 30  # frames between who passes a record on, and the other logging's call of us
 _LOGGING = logging.__file__
@@ -45,7 +50,7 @@ def is_of_stdlib(text: str) -> bool:
             if frame.f_code.co_name == "getMessage":
                 return False  # an argument's __str__ logs
             if frame.f_code.co_name == "callHandlers":
-                return _is_in(_handed(frame), text)
+                return _is_twin(_handed(frame), text, frame)
         frame = frame.f_back
     NOW.handed = None  # all handlers had it: nobody need look again
     return False
@@ -60,7 +65,7 @@ def is_of_loguru(text: str) -> bool:
         if frame.f_code.co_filename.endswith("_handler.py") and "loguru" in frame.f_code.co_filename:
             said = _said(frame)
             if said is not None:
-                return _is_in(said, text)
+                return _is_twin(said, text, frame)
         frame = frame.f_back
     NOW.in_loguru = NOW.is_writer
     return False
@@ -83,8 +88,25 @@ def _said(frame: FrameType) -> str | None:
     return said if isinstance(said, str) else None
 
 
-def _is_in(said: str, text: str) -> bool:
-    return said in text or _plain(said).strip() in _plain(text)
+def _is_twin(said: str, text: str, frame: FrameType) -> bool:
+    if said == text:
+        return True
+    record = frame.f_locals.get("record")
+    if isinstance(record, logging.LogRecord):
+        beside = " ".join(str(each) for each in vars(record).values() if isinstance(each, str | int | float))
+    else:
+        beside = str(frame.f_locals.get("str_record") or frame.f_locals.get("message") or "")
+        if beside.strip() == text.strip():
+            return True
+        beside += " ".join(_fields(record or getattr(frame.f_locals.get("message"), "record", {})))
+    return wording.is_dressed(_plain(said), _plain(text), beside)
+
+
+def _fields(entry: dict[str, Any]) -> Iterator[str]:
+    """What a function that passes loguru's records on may put around the message."""
+    for name in ("name", "function", "line", "module", "file", "level", "process", "thread"):
+        field = entry.get(name)
+        yield f" {getattr(field, 'name', field)} {getattr(field, 'path', '')} {getattr(field, 'id', '')}"
 
 
 def _plain(text: str) -> str:

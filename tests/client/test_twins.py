@@ -100,6 +100,20 @@ def test_what_a_sink_says_for_itself_is_taken(captured, texts):
     assert texts(mon) == ["loss 0.5", "connection lost"]
 
 
+@pytest.mark.parametrize("message", ["step 6", "a", "", "5", "records"])
+def test_a_sink_that_speaks_of_the_message_in_hand_is_heard(captured, texts, message):
+    def sends(said: Any) -> None:
+        text = said.record["message"]
+        logging.getLogger("t.net").error("http 503 while sending %r; 17 records dropped", text)
+        logging.getLogger("t.net").error("could not send: %s", text)
+
+    mon = captured()
+    logger.add(sends)
+    logger.error(message)
+    spoken = [f"http 503 while sending {message!r}; 17 records dropped", f"could not send: {message}"]
+    assert texts(mon) == [message, *spoken]
+
+
 # -- stdlib's to loguru ----------------------------------------------------------------------------------
 
 
@@ -120,6 +134,7 @@ CHANGES: dict[str, Callable[[str], str]] = {
     "a place before it, as Primus": "[-----------train.py:215] : {}".format,
     "stripped": str.strip,
     "braces doubled": lambda text: text.replace("{", "{{").replace("}", "}}"),
+    "its level before it": "WARNING | {}".format,
     "tags escaped": lambda text: text.replace("<", "\\<"),
 }
 
@@ -134,6 +149,31 @@ def test_a_stdlib_record_that_is_passed_on_to_loguru_is_taken_once(captured, tex
     logger.info("loguru's own")
     logging.getLogger("t.lib.part").error("second")
     assert texts(mon) == ["  loss {'a': 1} <b>", "loguru's own", "second"]
+
+
+@pytest.mark.parametrize("message", ["step 5", "a", "", "5", "queue"])
+def test_a_handler_that_speaks_of_the_message_in_hand_is_heard(captured, texts, message):
+    class Sends(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            logger.error(f"could not deliver {record.getMessage()!r} to slack, queue is full")
+
+    mon = captured()
+    logging.getLogger("t.lib").addHandler(Sends())
+    logging.getLogger("t.lib").error(message)
+    assert texts(mon) == [message, f"could not deliver {message!r} to slack, queue is full"]
+
+
+def test_a_format_of_the_records_own_fields_makes_no_other_message(captured, texts):
+    form = logging.Formatter("%(asctime)s %(name)s %(process)d %(filename)s:%(lineno)d - %(message)s")
+
+    class Passes(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            logger.log(record.levelname, form.format(record))
+
+    logging.getLogger("t.lib").addHandler(Passes())
+    mon = captured()
+    logging.getLogger("t.lib").error("loss is nan at 17")
+    assert texts(mon) == ["loss is nan at 17"]
 
 
 def test_one_that_propagates_nothing_and_passes_on_is_taken_once(captured, texts):
