@@ -8,22 +8,18 @@ in between.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
-import re
 from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import NamedTuple
 
-from rankside import console, logs, stdlib_tap, transport, twins
+from rankside import console, logs, stdlib_tap, transport, twins, wording
 
 _NEAR = 24  # frames between a handler and the stream it writes to; rich takes some ten
+_LONGEST = 64 << 10  # characters of a record's line that goes on in pieces
 _EMIT = logging.StreamHandler.emit.__code__
 _SINKS = "_simple_sinks.py"  # where loguru writes; what it says of a sink's errors comes from elsewhere
-_COLOURS = re.compile(r"\x1b\[[\d;]*m")
-_WORD = re.compile(r"\w+", re.ASCII)
-_FEW = 5  # one word in so many may be missing: cut in two where a line was folded
 
 
 class Telling(NamedTuple):
@@ -32,23 +28,17 @@ class Telling(NamedTuple):
     ours: bool = False  # a line of rankside's own
     message: str | None = None
     beside: str = ""  # what may be printed with it: of its exception, its level, its time
+    more: bool = False  # its exception may follow, in whatever form
 
     def is_in(self, text: str) -> bool:
         """Whether the whole record is, in some form."""
-        if self.message is None:
-            return True
-        words = _words(self.message)
-        if not words:
-            return self.message.strip() != "" and self.message.strip() in text
-        found = set(_words(text))
-        return sum(word not in found for word in words) * _FEW <= len(words)
+        return self.message is None or wording.is_told(self.message, text, self.beside, self.more)
 
     def has(self, text: str) -> bool:
         """Whether `text` is the record, or a part of it."""
-        if self.is_in(text):
+        if self.message is None or self.is_in(text):
             return True
-        found = set(_words(text))
-        return bool(found) and found <= {*_words(f"{self.message} {self.beside}")}
+        return wording.is_part(self.message, text, self.beside)
 
 
 def teller(frame: FrameType | None) -> Telling | None:
@@ -91,12 +81,12 @@ class Pieces:
         self._held = ""
         self._call: object = None
         self._telling = Telling()
-        self._open = False  # a record's line is under way: what ends it is its own
+        self._open = ""  # a record's line that is under way: what ends it is its own
 
     @property
     def under_way(self) -> bool:
         """Whether more is to come of what a handler has begun."""
-        return bool(self._held) or self._open
+        return bool(self._held or self._open)
 
     def take(self, frame: FrameType | None, text: str) -> tuple[str, Decided]:
         """A call writes `text`: what another has left undecided and is no record, and what this one comes to.
@@ -116,11 +106,12 @@ class Pieces:
         if not self._held:
             call = call_of(frame)
             if self._open and (call == self._call or text == "\n"):
-                self._open = not text.endswith("\n")
-                return text, self._telling
+                line = self._open + text
+                self._open = "" if text.endswith("\n") or len(line) > _LONGEST else line
+                return text, self._telling if not text.strip() or self._telling.has(line) else None
             telling = teller(frame)
             if telling is None or telling.message is None:
-                self._open = False
+                self._open = ""
                 return text, telling
             self._telling, self._call = telling, call
         self._held += text
@@ -128,7 +119,7 @@ class Pieces:
             return None
         held, self._held = self._held, ""
         told = self._telling if self._telling.has(held) else None
-        self._open = told is not None and not held.endswith("\n")
+        self._open = held if told is not None and not held.endswith("\n") else ""
         return held, told
 
 
@@ -172,8 +163,15 @@ def _of_stdlib(frame: FrameType) -> Telling | None:
         message = now[1] if now is not None and now[0] == id(record) else logs.message_of(record)
     place = f"{record.name} {record.pathname} {record.lineno} {record.funcName} {record.module}"
     who = f"{record.levelname} {record.process} {record.processName} {record.threadName}"
-    more = (vars(record).get("asctime"), record.exc_text, record.stack_info)
-    return Telling(message=message, beside=" ".join((place, who, *map(str, filter(None, more)))))
+    more = (vars(record).get("asctime"), record.exc_text, record.stack_info, _format_of(frame))
+    beside = " ".join((place, who, *map(str, filter(None, more))))
+    return Telling(message=message, beside=beside, more=bool(record.exc_info or record.stack_info))
+
+
+def _format_of(frame: FrameType) -> str:
+    """A handler's own words around each record."""
+    formatter = getattr(frame.f_locals.get("self"), "formatter", None)
+    return str(getattr(formatter, "_fmt", None) or "")
 
 
 def _of_loguru(frame: FrameType) -> Telling:
@@ -181,12 +179,8 @@ def _of_loguru(frame: FrameType) -> Telling:
     entry = getattr(message, "record", None)
     if not isinstance(entry, dict):
         return Telling()
-    return Telling(message=str(entry["message"]), beside=str(message))
-
-
-def _words(text: str) -> list[str]:
-    """As a handler that writes JSON has them, too."""
-    return _WORD.findall(json.dumps(" ".join(_COLOURS.sub("", text).split())))
+    more = entry.get("exception") is not None
+    return Telling(message=str(entry["message"]), beside=str(message), more=more)
 
 
 _FOREIGN: tuple[tuple[CodeType, Callable[[FrameType], Telling | None]], ...] = (

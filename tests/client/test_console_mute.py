@@ -110,6 +110,36 @@ def test_what_a_handler_prints_beside_its_record_is_shown(shown):
     )
 
 
+@pytest.mark.parametrize("message", ["level ERROR", "1", "!!!", "dropped 17 of level", "loss is nan", "far"])
+def test_what_a_handler_says_in_words_of_its_record_is_shown_and_recorded(shown, message):
+    said = "slack failed (503): 17 far alerts of level ERROR dropped, 1 kept!!!"
+    told = shown(f"""
+    class Slack(logging.Handler):
+        def emit(self, record):
+            print({said!r})
+            print("!!! PAGED ON CALL, ticket 4711:", record.getMessage())
+    logging.getLogger("lib").addHandler(Slack())
+    begin(print=True)
+    logging.getLogger("lib").error({message!r})
+    """)
+    own = [said, f"!!! PAGED ON CALL, ticket 4711: {message}"]
+    assert told == ([message, *own], own, [f"rank: {message}"])
+
+
+def test_what_a_handler_prints_behind_its_record_is_shown(shown):
+    told = shown("""
+    class Slack(logging.Handler):
+        def emit(self, record):
+            print(record.getMessage(), "could not be sent to slack")
+    logging.getLogger("lib").addHandler(Slack())
+    begin(print=True)
+    logging.getLogger("lib").error("loss is nan")
+    """)
+    assert told[0][0] == "loss is nan"
+    assert "could not be sent to slack" in told[0][1]
+    assert "could not be sent to slack" in told[1][0]
+
+
 def test_what_rankside_itself_has_to_say_is_shown(shown):
     assert any(line.startswith("rankside: ") for line in shown("begin().metrics(5)")[2])
 
