@@ -114,16 +114,27 @@ def _taker(monitor: Monitor) -> Callable[[logging.LogRecord], str]:
                 return text
             if record.exc_info or record.exc_text or record.stack_info:
                 said += _attached(record)
-            name, line, at = record.name.rpartition(".")[2], record.lineno, record.created
+            name, line, at = record.name.rpartition(".")[2], record.lineno, record.created + 0.0
             if getattr(record, "console_only", False):
                 monitor._show(record.levelno, record.levelname, name, line, said, at)
             else:
                 monitor._log(record.levelno, record.levelname, name, line, said, at, attached(record))
-        except Exception as error:  # noqa: BLE001  a log call never raises
-            monitor._refuse("logging", error)
+        except Exception:  # noqa: BLE001  a log call never raises
+            _take_odd(monitor, record, text)
         return text
 
     return take
+
+
+def _take_odd(monitor: Monitor, record: logging.LogRecord, text: str) -> None:
+    """A record that is not as logging makes them, of makeLogRecord or a log that was read in."""
+    try:
+        name, grade, line = str(record.name or "root"), str(record.levelname), record.lineno
+        number = record.levelno if isinstance(record.levelno, int) else logging.INFO
+        place = name.rpartition(".")[2], line if isinstance(line, int) else 0
+        monitor._log(number, grade, *place, f"{text or message_of(record)}{_attached(record)}")
+    except Exception as error:  # noqa: BLE001  a log call never raises
+        monitor._refuse("logging", error)
 
 
 def _capture_warnings(monitor: Monitor) -> Undo:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import msgpack
@@ -26,6 +27,7 @@ from rankside import wire
 MAX_TEXT = wire.MAX_BODY - 4096  # bytes of one log text; the rest of the record fits into what is left
 MAX_NAME = 1000  # bytes of the name of an event, a module or a parameter
 _REFUSED = "?"  # key of the mark that stands in place of a value that is no number
+_TIMES = ("m", "M")  # kinds of numpy's types: timedelta64, datetime64
 _DEPTH = 6  # nesting shown of a parameter; deeper is text
 
 
@@ -71,7 +73,7 @@ class Packer:
         return packed
 
 
-def number_or_mark(value: Any) -> Any:
+def number_or_mark(value: Any) -> Any:  # noqa: PLR0911  one line a form
     """The number in a 0-d tensor, numpy scalar or one-element array, or a mark that says why there is none.
 
     msgpack calls this only for what is no plain value already. `.item()` is called once at most: on a GPU
@@ -86,11 +88,22 @@ def number_or_mark(value: Any) -> Any:
         found = item() if callable(item) else value
         if isinstance(found, str | bytes):
             return {_REFUSED: type(found).__name__}
+        if _may_be_masked(type(value)) and value.mask.any():
+            return {_REFUSED: f"{type(value).__name__} whose value is masked"}
         if isinstance(found, int) and -(2**63) <= found < 2**64:
+            dtype = getattr(value, "dtype", None)
+            if getattr(dtype, "kind", "") in _TIMES:  # in nanoseconds, numpy gives their integer
+                return {_REFUSED: f"{type(value).__name__} of type {dtype}"}
             return int(found)
         return float(found)  # numpy's long double has no other plain form; no wire holds a longer integer
     except Exception as error:  # noqa: BLE001  foreign objects may raise anything; training must not see it
         return {_REFUSED: f"{type(value).__name__}: {_one_line(error)}"}
+
+
+@lru_cache(64)
+def _may_be_masked(kind: Any) -> bool:
+    """Whether it is numpy's array that hides values, or its one hidden value."""
+    return any(each.__name__ == "MaskedArray" for each in kind.__mro__)
 
 
 def named(values: Mapping[Any, Any]) -> dict[str, Any]:

@@ -136,6 +136,19 @@ def test_a_record_says_where_it_comes_from_and_when(captured, records):
     assert records(Kind.LOG, mon)[2] == [12.5, 20, "INFO", "b", 0, "z"]
 
 
+@pytest.mark.parametrize(
+    "odd", [{}, {"name": "t", "created": "2026-01-02"}, {"name": 5}, {"name": "t", "created": None}]
+)
+def test_a_record_that_lacks_what_logging_gives_is_taken_with_the_rest(captured, records, odd):
+    mon = captured()
+    given = {"msg": "read in", "levelno": 30, "levelname": "WARNING", **odd}
+    logging.root.handle(logging.makeLogRecord(given))
+    logging.warning("after it")
+    (at, number, level, *_, text), (after, *_) = records(Kind.LOG, mon)
+    assert (number, level, text) == (30, "WARNING", "read in")
+    assert after - 60 < at <= after
+
+
 def test_a_record_beyond_reason_harms_nobody(captured, texts):
     mon = captured()
     for odd in ({"name": None}, {"created": "now"}, {"args": 5}, {"exc_info": 7}):

@@ -179,6 +179,27 @@ def test_numpy_scalars_and_one_element_arrays():
     assert refused["array [4]"] == "ndarray of shape [4]"
 
 
+def test_numpys_times_and_masked_values_are_no_numbers_and_named():
+    np = pytest.importorskip("numpy")
+    good, refused = through(
+        {
+            "masked": np.ma.masked,
+            "masked array": np.ma.array([7.0], mask=[True]),
+            "shown": np.ma.array([7.0], mask=[False]),
+            "shown, no mask": np.ma.array([8.0]),
+            "time ns": np.datetime64("2026-01-01", "ns"),
+            "time s": np.datetime64("2026-01-01", "s"),
+            "span ns": np.timedelta64(5, "ns"),
+            "span Y": np.timedelta64(5, "Y"),
+            "times": np.array(["2026-01-01"], dtype="datetime64[ns]"),
+        }
+    )
+    assert good == {"shown": 7.0, "shown, no mask": 8.0}
+    assert refused["masked"] == "MaskedConstant whose value is masked"
+    assert refused["time ns"] == "datetime64 of type datetime64[ns]"
+    assert sorted(refused) == ["masked", "masked array", "span Y", "span ns", "time ns", "time s", "times"]
+
+
 def test_torch_tensors():
     torch = pytest.importorskip("torch")
     good, refused = through(
