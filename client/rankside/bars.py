@@ -85,8 +85,20 @@ class _Drawn:
 
     def __init__(self) -> None:
         self.shown_at = self.last_at = float("-inf")
+        self.full_at: float | None = None  # when it was first drawn full, and its end is still to come
+        self.full_shown = False
         self.shown = self.held = ""
         self.count = 0.0
+
+    def begin(self) -> None:
+        """Another bar of this name."""
+        self.held, self.last_at, self.full_at, self.full_shown = "", float("-inf"), None, False
+
+    def show(self, text: str, now: float) -> str:
+        """This is the state that is to be seen."""
+        self.shown, self.held, self.shown_at = text, "", now
+        self.full_shown, self.full_at = self.full_shown or self.full_at is not None, None
+        return text
 
 
 class Bars:
@@ -101,8 +113,11 @@ class Bars:
         """Whether any was drawn."""
         return bool(self._drawn)
 
-    def see(self, name: str, text: str, count: float, last: bool) -> Iterator[str]:
-        """A state was drawn; `last` where its line ended, or the bar is full. Yields what to record."""
+    def see(self, name: str, text: str, count: float, ended: bool, full: bool = False) -> Iterator[str]:
+        """A state was drawn; `ended` where its line was. Yields what to record.
+
+        A `full` bar is drawn once more where it ends, and that state is its last.
+        """
         now = self._clock()
         key = self._key(name)
         drawn = self._drawn.get(key)
@@ -114,24 +129,43 @@ class Bars:
         if count < drawn.count and key == name:
             if drawn.held:
                 yield drawn.held
-            drawn.held, drawn.last_at = "", float("-inf")
+            drawn.begin()
         drawn.count = count
-        if text == drawn.shown:
-            drawn.held = ""
-        elif now - (drawn.last_at if last else drawn.shown_at) >= EVERY:
-            drawn.shown, drawn.held, drawn.shown_at = text, "", now
-            drawn.last_at = now if last else drawn.last_at
-            yield text
+        if text == drawn.shown and not (full and ended):
+            drawn.held, drawn.full_at = "", None
+        elif full:
+            yield from self._full(drawn, text, now, ended)
+        elif now - (drawn.last_at if ended else drawn.shown_at) >= EVERY:
+            drawn.last_at = now if ended else drawn.last_at
+            yield drawn.show(text, now)
         else:
+            drawn.held = text
+
+    def _full(self, drawn: _Drawn, text: str, now: float, ended: bool) -> Iterator[str]:
+        if drawn.full_shown and (not ended or text == drawn.shown or now - drawn.last_at < EVERY):
+            drawn.held, drawn.last_at = "", now  # drawn again, at another speed
+        elif ended:
+            drawn.full_at, drawn.last_at = now, now
+            yield drawn.show(text, now)
+        else:
+            drawn.full_at = drawn.full_at or now
             drawn.held = text
 
     def overdue(self) -> Iterator[str]:
         """States that have waited long enough for a newer one."""
         now = self._clock() if self._drawn else 0.0
         for drawn in self._drawn.values():
-            if drawn.held and now - drawn.shown_at >= EVERY:
-                drawn.shown, drawn.held, drawn.shown_at = drawn.held, "", now
-                yield drawn.shown
+            if drawn.held and now - (drawn.full_at or drawn.shown_at) >= EVERY:
+                drawn.last_at = now if drawn.full_at else drawn.last_at
+                yield drawn.show(drawn.held, now)
+
+    def erased(self) -> Iterator[str]:
+        """What was drawn last is wiped away: a full bar ends there."""
+        now = self._clock() if self._drawn else 0.0
+        for drawn in self._drawn.values():
+            if drawn.held and drawn.full_at:
+                drawn.last_at = now
+                yield drawn.show(drawn.held, now)
 
     def overwritten(self, name: str) -> None:
         """The newest state of it stands nowhere any more."""

@@ -69,7 +69,7 @@ class PrintedLines:
         if not self._pending and not self._bars:
             return []
         bar = bar_of(self._pending)
-        shown = [] if bar is None else list(self._bars.see(bar.name, bar.text, bar.at, bar.done))
+        shown = [] if bar is None else list(self._bars.see(bar.name, bar.text, bar.at, False, bar.done))
         return shown + list(self._bars.overdue())
 
     def finish(self) -> list[str]:
@@ -98,13 +98,15 @@ class PrintedLines:
             text = self._cut(text)
         bar = bar_of(text)
         if bar is not None:
-            found += self._bars.see(bar.name, bar.text, bar.at, ended or bar.done)
+            found += self._bars.see(bar.name, bar.text, bar.at, ended, bar.done)
             if bar.rest:
                 found.append(bar.rest)
             self._at_bar = True
         elif is_blank(text):
             if ended and not self._at_bar:
                 found.append(text)
+            elif text and not ended:
+                found += self._bars.erased()
             self._at_bar = self._at_bar or not ended
         elif ended:
             self._bars.overwritten(_OTHER)

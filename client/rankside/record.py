@@ -88,7 +88,8 @@ def number_or_mark(value: Any) -> Any:  # noqa: PLR0911  one line a form
         found = item() if callable(item) else value
         if isinstance(found, str | bytes):
             return {_REFUSED: type(found).__name__}
-        if _may_be_masked(type(value)) and value.mask.any():
+        kind: Any = type(value)
+        if _may_be_masked(kind) and value.mask.any():
             return {_REFUSED: f"{type(value).__name__} whose value is masked"}
         if isinstance(found, int) and -(2**63) <= found < 2**64:
             dtype = getattr(value, "dtype", None)

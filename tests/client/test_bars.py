@@ -101,6 +101,38 @@ def test_the_end_is_shown_at_once(clock):
     assert list(bars.rest()) == []
 
 
+def test_a_full_bar_is_shown_once_and_where_it_ends(clock):
+    bars = Bars(clock)
+    for _ in range(3):
+        assert list(bars.see("a", "a 0", 0, False)) in (["a 0"], [])
+        assert list(bars.see("a", "a 9 at 47/s", 9, False, True)) == []
+        assert list(bars.see("a", "a 9 at 46/s", 9, True, True)) == ["a 9 at 46/s"]
+    clock.now += EVERY
+    assert list(bars.overdue()) == []
+    assert list(bars.rest()) == []
+
+
+def test_a_full_bar_that_never_ends_comes_when_it_has_waited(clock):
+    bars = Bars(clock)
+    clock.now += EVERY
+    assert list(bars.see("a", "a 9", 9, False, True)) == []
+    assert list(bars.overdue()) == []
+    clock.now += EVERY
+    assert list(bars.overdue()) == ["a 9"]
+    assert list(bars.see("a", "a 9, redrawn", 9, True, True)) == []
+    assert list(bars.rest()) == []
+    assert list(bars.see("b", "b 9", 9, False, True)) == []
+    assert list(bars.rest()) == ["b 9"]
+
+
+def test_a_full_bar_that_is_wiped_away_ends_there(clock):
+    bars = Bars(clock)
+    assert list(bars.see("a", "a 9", 9, False, True)) == []
+    assert list(bars.erased()) == ["a 9"]
+    assert list(bars.erased()) == []
+    assert list(bars.see("a", "a 9, redrawn", 9, True, True)) == []
+
+
 def test_a_state_that_waits_is_overdue_once(clock):
     bars = Bars(clock)
     drawn(bars, "a", 1, 2)

@@ -122,6 +122,36 @@ def test_a_state_is_told_when_nothing_newer_comes():
     assert lines.finish() == []
 
 
+def test_the_last_state_of_a_bar_of_tqdm_stands_once_where_its_line_ends():
+    now = [100.0]
+    lines, found = PrintedLines(lambda: now[0]), []
+    for epoch in range(2):
+        for text in (
+            f"\repoch {epoch}:   0%|          | 0/10 [00:00<?, ?it/s]",
+            f"\repoch {epoch}: 100%|##########| 10/10 [00:00<00:00, 47.41it/s]",
+            f"\repoch {epoch}: 100%|##########| 10/10 [00:00<00:00, 46.38it/s]",
+            "\n",
+            f"validated {epoch}\n",
+        ):
+            found += lines.overdue() + lines.write(text)
+    now[0] += EVERY
+    found += lines.overdue() + lines.finish()
+    assert found == [
+        line
+        for epoch in range(2)
+        for line in (
+            f"epoch {epoch}:   0%|          | 0/10 [00:00<?, ?it/s]",
+            f"epoch {epoch}: 100%|##########| 10/10 [00:00<00:00, 46.38it/s]",
+            f"validated {epoch}",
+        )
+    ]
+
+
+def test_a_full_bar_that_is_wiped_away_is_told_there():
+    full = "100%|##########| 10/10 [00:00<00:00, 47.41it/s]"
+    assert lines_of(f"\r{full}", f"\r{' ' * 60}\r", "next\n", calls=True) == [full, "next"]
+
+
 def test_a_line_beyond_reason_is_cut_says_so_and_takes_no_memory():
     whole = "x" * (3 * LONGEST)
     piecewise = lines_of(*["x" * 1000] * 200, "\nafter\n")
