@@ -27,6 +27,9 @@ class Kept(Protocol):
     def put_back(self, core: Any) -> None:
         """It is not among the sinks of `core`, loguru's inside."""
 
+    def take_late(self, entry: Any) -> None:
+        """A record that a sink before it has kept from it."""
+
 
 def install(*kept: Kept) -> Callable[[], None]:
     """Wrap loguru's one logging method; returns what takes the wrapper off.
@@ -62,12 +65,28 @@ def install(*kept: Kept) -> Callable[[], None]:
             changed[_COLORS] = False
         if isinstance(level, str) and level not in core.levels_lookup:
             level = _number(level)
-        original(self, level, from_decorator, tuple(changed), message, args, kwargs)
+        try:
+            original(self, level, from_decorator, tuple(changed), message, args, kwargs)
+        except Exception as error:
+            _tell_those_behind(sinks, core, error)
+            raise
 
     wrapper: Any = guarded
     wrapper.users, wrapper.sinks, wrapper.original = 1, sinks, original
     owner._log = wrapper
     return lambda: _release(owner, wrapper, kept)
+
+
+def _tell_those_behind(sinks: list[Kept], core: Any, error: Exception) -> None:
+    """A sink with catch=False has raised: loguru asks none of the others."""
+    trace, entry, order = error.__traceback__, None, list(core.handlers)
+    while trace is not None and trace.tb_frame.f_code.co_name != "emit":
+        entry, trace = trace.tb_frame.f_locals.get("log_record"), trace.tb_next
+    number = None if trace is None else getattr(trace.tb_frame.f_locals.get("self"), "_id", None)
+    if isinstance(entry, dict) and number in order:
+        for sink in sinks:
+            if sink.number in order[order.index(number) + 1 :]:
+                sink.take_late(entry)
 
 
 def _release(owner: Any, wrapper: Any, kept: tuple[Kept, ...]) -> None:

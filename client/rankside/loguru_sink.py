@@ -55,6 +55,11 @@ class Sink:
         finally:
             self._putting_back.release()
 
+    def take_late(self, entry: Any) -> None:
+        """A record that a sink before this one has kept from it."""
+        if entry["level"].no >= self._level:
+            self._take(entry)
+
     def remove(self) -> None:
         """Take it off."""
         try:

@@ -4,13 +4,16 @@ Separate from what is made of a record because it knows logging's inside. A hand
 hear nothing of loggers that do not propagate, go with `basicConfig(force=True)`, `dictConfig` or a new list
 of handlers, and keep `basicConfig()` from doing anything. So two methods of Logger are wrapped while somebody
 listens; levels and handlers stay the program's own and show what they would without us. Not `callHandlers`:
-handlers that pass records on count the frames above them.
+handlers that pass records on count the frames above them. Of a class that has a `filter` or `handle` of its
+own it is heard where `callHandlers` is looked up, which adds no frame.
 """
 
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 from rankside.twins import NOW
@@ -38,6 +41,11 @@ class _Tap:
         self._before = {name: vars(owner).get(name) for name in self._ours}
         for name, ours in self._ours.items():
             setattr(owner, name, ours)
+        self._hear = self._filter(lambda _logger, _record: True)
+        self._adopted: list[tuple[Any, str, Any]] = []
+        self._hook = classmethod(lambda kind, **_: self._adopt(kind))
+        owner.__init_subclass__ = self._hook  # of classes that are yet to be
+        self._adopt_all(owner)
 
     def set(self, listeners: tuple[tuple[Take, int], ...]) -> None:
         """Who listens; the root logger is open as far as one of them wants it."""
@@ -56,6 +64,35 @@ class _Tap:
                 delattr(owner, name)
             else:
                 setattr(owner, name, before)
+        if vars(owner).get("__init_subclass__") is self._hook:
+            del owner.__init_subclass__
+        for kind, name, before in self._adopted:
+            if before is None:
+                delattr(kind, name)
+            else:
+                setattr(kind, name, before)
+
+    def _adopt_all(self, owner: Any) -> None:
+        for kind in owner.__subclasses__():
+            self._adopt(kind)
+            self._adopt_all(kind)
+
+    def _adopt(self, kind: Any) -> None:
+        """A class whose records may go past the wrapper of `filter`."""
+        own = [name for name in ("filter", "handle") if callable(vars(kind).get(name))]
+        for name in [*own, "callHandlers"] if own else []:
+            before = vars(kind).get(name)
+            function = getattr(kind, name)
+            setattr(kind, name, _LookedUp(function, self._at_handlers if name == "callHandlers" else _anew))
+            self._adopted.append((kind, name, before))
+
+    def _at_handlers(self, logger: logging.Logger, frame: FrameType) -> bool:
+        """Handlers are about to get a record: hear it, if that has not been. False where they are not to."""
+        there = frame.f_locals.values()
+        record = next((each for each in there if isinstance(each, logging.LogRecord)), None)
+        if record is None or (NOW.handed is not None and NOW.handed[0] == id(record)):
+            return True
+        return bool(self._hear(logger, record))
 
     def _filter(self, original: Any) -> Any:
         root = logging.root
@@ -88,6 +125,27 @@ class _Tap:
             return self._opened if found > self._opened and _is_roots(logger) else found
 
         return level
+
+
+class _LookedUp:
+    """A method of a class, and what is to be done when it is about to be called; it adds no frame."""
+
+    def __init__(self, function: Any, tell: Callable[[logging.Logger, FrameType], bool]) -> None:
+        self._function, self._tell = function, tell
+
+    def __get__(self, logger: Any, owner: Any = None) -> Any:
+        if logger is not None and not self._tell(logger, sys._getframe(1)):
+            return _to_nobody
+        return self._function.__get__(logger, owner)
+
+
+def _anew(_logger: logging.Logger, _frame: FrameType) -> bool:
+    NOW.handed = None  # an id may be that of a record before
+    return True
+
+
+def _to_nobody(_record: logging.LogRecord) -> None:
+    """In place of handlers that would not have got it."""
 
 
 _tap: _Tap | None = None

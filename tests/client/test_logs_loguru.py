@@ -352,6 +352,25 @@ class Intercept(logging.Handler):
         logger.opt(depth=6, exception=record.exc_info).log(level, record.getMessage())
 
 
+@pytest.mark.parametrize("added", ["before the capture", "in its place"])
+def test_a_sink_that_raises_keeps_no_record_from_us(captured, texts, added):
+    def full(_message: Any) -> None:
+        raise OSError(28, "no space")
+
+    if added == "before the capture":
+        logger.add(full, catch=False)
+    mon = captured("INFO")
+    if added == "in its place":
+        logger.remove()
+        logger.add(full, catch=False)
+    for number in range(3):
+        with pytest.raises(OSError, match="no space"):
+            logger.error("line {}", number)
+    with pytest.raises(OSError, match="no space"):
+        logger.debug("below our level")
+    assert texts(mon) == ["line 0", "line 1", "line 2"]
+
+
 def test_a_stdlib_record_that_is_passed_on_to_loguru_is_taken_once(captured, texts, monkeypatch):
     monkeypatch.setattr(logging.root, "handlers", [Intercept()])
     monkeypatch.setattr(logging.root, "level", 0)

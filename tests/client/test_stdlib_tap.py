@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from rankside import stdlib_tap
 from rankside.wire import Kind
 
 FORCED = {"version": 1, "handlers": {"out": {"class": "logging.NullHandler"}}, "root": {"handlers": ["out"]}}
@@ -314,3 +315,63 @@ def test_no_record_is_kept_alive(captured):
     del value
     gc.collect()
     assert alive() is None
+
+
+def handles(self: logging.Logger, record: logging.LogRecord) -> None:
+    if "dropped" not in record.getMessage():
+        self.callHandlers(record)
+
+
+def handles_as_ever(self: logging.Logger, record: logging.LogRecord) -> None:
+    if "dropped" not in record.getMessage():
+        logging.Logger.handle(self, record)
+
+
+def filters(self: logging.Logger, record: logging.LogRecord) -> bool:
+    return record.levelno > 20 and "dropped" not in record.getMessage()
+
+
+def filters_as_ever(self: logging.Logger, record: logging.LogRecord) -> bool:
+    return "dropped" not in record.getMessage() and bool(logging.Logger.filter(self, record))
+
+
+@pytest.mark.parametrize(
+    "methods",
+    [
+        {"handle": handles},
+        {"handle": handles_as_ever},
+        {"filter": filters},
+        {"filter": filters_as_ever},
+        {"handle": handles, "filter": filters},
+        {"handle": handles_as_ever, "filter": filters},
+    ],
+)
+@pytest.mark.parametrize("made", ["before", "during"])
+def test_a_class_with_methods_of_its_own_is_heard_once_and_shows_what_it_would(methods, made):
+    heard, frames = [], []
+
+    class Shows(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            frames.append((record.getMessage(), sys._getframe(5).f_code.co_name))
+
+    def take(record: logging.LogRecord) -> str:
+        heard.append(record.getMessage())
+        return heard[-1]
+
+    kind = type("Own", (logging.Logger,), dict(methods)) if made == "before" else None
+    end = stdlib_tap.listen(take, logging.INFO)
+    kind = kind or type("Own", (logging.Logger,), dict(methods))
+    log = kind("t.own")
+    log.parent = logging.root
+    log.addHandler(Shows())
+    for number in range(3):
+        logging.getLogger("t.other").error("other")
+        log.error("said %d", number)
+        log.error("dropped")
+    end()
+    log.error("afterwards")
+    assert [each for each in heard if each != "other"] == ["said 0", "said 1", "said 2"]
+    assert [text for text, _ in frames] == ["said 0", "said 1", "said 2", "afterwards"]
+    assert len({place for _, place in frames}) == 1
+    assert not isinstance(vars(kind).get("callHandlers"), stdlib_tap._LookedUp)
+    assert {name: vars(kind)[name] for name in methods} == methods
