@@ -47,6 +47,11 @@ class Outcome(NamedTuple):
     ended: float
     log_roots: tuple[str, ...] = ("logs",)
     attempts: Mapping[int, str] = {}  # every attempt's status; one may have run beside the newest
+    elsewhere: frozenset[str] = frozenset()  # log folders whose newest attempt another node speaks for
+
+    def is_elsewhere(self, beside: str) -> bool:
+        """Whether another node tells the end of the run that is continued, or of an attempt beside it."""
+        return (f"logs/{beside}" if beside else "logs") in self.elsewhere
 
 
 class GoBack(Exception):

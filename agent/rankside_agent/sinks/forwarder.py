@@ -23,6 +23,8 @@ from rankside_agent.journal import Entry, EntryType, Reader
 from rankside_agent.sinks import cursor_path, load
 from rankside_agent.sinks.base import Counts, GoBack, Outcome, Run, Sink
 from rankside_agent.sinks.cursor import Cursor, Mark
+from rankside_agent.sinks.last_rank import is_elsewhere
+from rankside_agent.sinks.points import Source
 from rankside_agent.sinks.translator import Translator
 
 log = logging.getLogger(__name__)
@@ -154,13 +156,17 @@ class Forwarder:
             self._whole = mark.counts.refused + mark.counts.failed
             sink_class = self._make(self.name)
             wanted = (lambda _config: True) if self._everything else sink_class.wanted
-            self._points = Translator(self._counts, wanted, mark.speaker)
+            self._points = Translator(self._counts, wanted, mark.speaker, self._elsewhere)
             self._sink = sink_class(self.run, mark.private, self._counts)
             self._unflushed = self._lost = 0
             self._all_ended = False
             self.cursor.state, self.cursor.next_try = self._running(), None
             self._save()
         return self._sink, self._reader, self._points
+
+    def _elsewhere(self, source: Source) -> bool:
+        root = Path(self.run.exp_root)
+        return bool(source.host) and is_elsewhere(root, source.attempt, source.world_size, (source.host,))
 
     def _checkpoint(self, sink: Sink, reader: Reader) -> None:
         sink.flush()
@@ -321,9 +327,20 @@ def _outcome(path: Path, unseen: bool = False) -> Outcome | None:
             return None
         statuses = {int(each["n"]): str(each["status"]) for each in attempts}
         roots = tuple(dict.fromkeys(str(each["log_root"]) for each in attempts))
-        return Outcome(str(newest["status"]), int(newest["n"]), float(newest["ended"]), roots, statuses)
+        last = {str(each["log_root"]): each for each in attempts}
+        exp_root = Path(str(found["exp_root"]))
+        elsewhere = frozenset(root for root, each in last.items() if _is_elsewhere(each, exp_root))
+        ended = float(newest["ended"])
+        return Outcome(str(newest["status"]), int(newest["n"]), ended, roots, statuses, elsewhere)
     except (KeyError, IndexError, TypeError, ValueError):
         return None
+
+
+def _is_elsewhere(attempt: Mapping[str, Any], exp_root: Path) -> bool:
+    """Whether the rank that speaks for an attempt of run.json is another node's."""
+    ranks = attempt.get("ranks") or {}
+    here = {str(rank.get("host")) for rank in ranks.values()}
+    return bool(here) and is_elsewhere(exp_root, int(attempt["n"]), int(attempt.get("world_size") or 1), here)
 
 
 def _gone(attempt: Mapping[str, Any], facts: Mapping[str, Any]) -> Mapping[str, Any]:

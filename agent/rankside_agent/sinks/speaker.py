@@ -15,7 +15,7 @@ after each other, and the same journal must always give the same points.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -73,10 +73,19 @@ class _Attempt:
 
 
 class Speaker:
-    """Passes on the metrics that count for the run. `state` is what `state()` gave, or empty."""
+    """Passes on the metrics that count for the run. `state` is what `state()` gave, or empty.
 
-    def __init__(self, counts: Counts, state: Mapping[str, Any]) -> None:
+    `elsewhere`: whether the last rank of a source's attempt is another node's, which then has its words.
+    """
+
+    def __init__(
+        self,
+        counts: Counts,
+        state: Mapping[str, Any],
+        elsewhere: Callable[[Source], bool] = lambda _source: False,
+    ) -> None:
         self._counts = counts
+        self._elsewhere = elsewhere
         self._attempts = {int(number): _attempt(known) for number, known in state.items()}
 
     @property
@@ -99,6 +108,11 @@ class Speaker:
             yield from self._appoint(attempt, point)
         else:
             yield from self._other(attempt, point)
+
+    def left(self, source: Source) -> Iterator[Point]:
+        """Another rank is at its end; its words wait no more for a last rank that is not of this node."""
+        if self._of(source.attempt).held and self._elsewhere(source):
+            yield from self._leave_to_another_node(self._of(source.attempt))
 
     def ended(self, source: Source) -> Iterator[Point]:
         """The channel of the last rank is at its end."""
@@ -164,7 +178,9 @@ class Speaker:
             yield from self._borrow(attempt, point._replace(values=wanted))
         else:
             attempt.hold(point._replace(values=wanted) if attempt.spoken else point)
-            if attempt.size > MOST_HELD:
+            if attempt.size > MOST_HELD and self._elsewhere(point.source):
+                yield from self._leave_to_another_node(attempt)
+            elif attempt.size > MOST_HELD:
                 yield from self.silent(point.source)
 
     def _borrow(self, attempt: _Attempt, point: Scalars) -> Iterator[Point]:
@@ -183,6 +199,10 @@ class Speaker:
         yield _notice(first, "all")
         for each in held:
             yield from self._pass(each) if each.source.label == attempt.deputy else self._skip(each)
+
+    def _leave_to_another_node(self, attempt: _Attempt) -> Iterator[Point]:
+        for held in attempt.taken():
+            yield from self._skip(held.point)
 
     def _pass(self, point: Scalars) -> Iterator[Point]:
         yield point

@@ -26,15 +26,19 @@ class Translator:
     """Turns entries into points, and counts every record.
 
     `wanted` is the sink's: an attempt whose parameters do not ask for the tracker does not get it.
-    `speaker` is what `state()` gave, or empty.
+    `speaker` is what `state()` gave, or empty. `elsewhere`: see speaker.py.
     """
 
     def __init__(
-        self, counts: Counts, wanted: Callable[[Mapping[str, Any]], bool], speaker: Mapping[str, Any]
+        self,
+        counts: Counts,
+        wanted: Callable[[Mapping[str, Any]], bool],
+        speaker: Mapping[str, Any],
+        elsewhere: Callable[[Source], bool] = lambda _source: False,
     ) -> None:
         self._counts = counts
         self._wanted = wanted
-        self._speaker = Speaker(counts, speaker)
+        self._speaker = Speaker(counts, speaker, elsewhere)
         self._sources: dict[int, tuple[dict[str, Any], Source | None]] = {}
         self._asides: dict[str, Source] = {}
 
@@ -68,6 +72,8 @@ class Translator:
             ended = entry.value()
             yield from self._speaker.ended(source)
             yield End(source, _time(ended.get("time"), source), str(ended.get("status", "")))
+        else:
+            yield from self._speaker.left(source)
 
     def _figures(self, entry: Entry) -> Iterator[Point]:
         """The agent's own, which belong to no record: they are points, and not counted among those."""

@@ -121,6 +121,15 @@ class OnlineRun:
         self._uploads = {name: size for name, size in self._uploads.items() if there.get(name) != size}
         return list(self._uploads)
 
+    def alone(self) -> bool:
+        """Whether the newest row at the server is ours."""
+        self.held = self._ask()
+        return self.held.last <= self.last
+
+    def leave_open(self) -> None:
+        """Let go of the run, which goes on; a second client of this process would overwrite its rows."""
+        bounded("finish", FINISH_SECONDS + 5, self._run.finish)
+
     def finish(self, exit_code: int, status: str) -> None:
         """Tell the server how it ended, and see that it has everything."""
 

@@ -130,8 +130,8 @@ class Track:
         self._tell()
 
     def finish(self, outcome: Outcome) -> Iterator[None]:
-        """Tell W&B how it ended. Raises OSError, Away."""
-        if self._identity is None:
+        """Tell W&B how it ended, unless its newest attempt is another node's. Raises OSError, Away."""
+        if self._identity is None or outcome.is_elsewhere(self._name):
             return
         status = outcome.attempts.get(self._attempt, outcome.status) if self._name else outcome.status
         if self._local is None:
@@ -152,6 +152,8 @@ class Track:
 
     def _change(self, source: Source) -> None:
         self._source = source
+        if self._local is not None and source.attempt > self._attempt and self._attempt:
+            self._look_again(self._local)
         if self._local is None:
             self._open(source)
         if not source.aside and source.attempt >= self._attempt:
@@ -167,6 +169,20 @@ class Track:
             }
             self._configure(self._known_now().note(**{n: v for n, v in about.items() if v not in (None, "")}))
 
+    def _look_again(self, local: LocalRun) -> None:
+        """Before a newer attempt's first row: the last rank may have been on another node meanwhile."""
+        self.flush()
+        if self._online is not None:
+            if self._ledger.base(self._rows.points) is not None:
+                return
+            if self._online.alone():
+                self._ledger.set_base(self._rows.points, self._rows.next, sure=True)
+                return
+            self._online.leave_open()
+        local.close()
+        self._state = self.state()
+        self._local = self._online = None
+
     def _open(self, source: Source | None) -> None:
         """Find out what is here and there. After a failure the track is of no more use."""
         identity = self._identity
@@ -181,7 +197,7 @@ class Track:
         config, labels = self._known.config, wandb_names.labels()
         self._local = LocalRun(self._base, identity, labels, config, started, self._state.get("local", {}))
         self._online = self._connected(MOST_IDS)
-        self._number(self._local)
+        self._number(self._local, source is not None and source.attempt > self._attempt)
         if self._online is None:
             self._stay_here(self._local)
         else:
@@ -239,16 +255,19 @@ class Track:
             self._local.become(fresh)
         return self._connected(tries - 1)
 
-    def _number(self, local: LocalRun) -> None:
-        """Where the first row of this node stands; and where we go on, if others wrote to the run."""
+    def _number(self, local: LocalRun, begins: bool) -> None:
+        """Where an attempt's first row of this node stands: behind all rows, whoever wrote them.
+
+        It `begins` where none of its rows was handed on, unless the ledger says so: then a repetition is due.
+        """
         at, online, rows = self._rows.points, self._online, self._rows
         base, here = self._ledger.base(at), max(local.last, local.synced)
-        first = at == 0 and rows.next == 0
+        begins = begins or (at == 0 and rows.next == 0)
         if online is None:
-            if first and base is None:
-                self._ledger.set_base(at, max(here, self._confirmed) + 1, sure=False)
-        elif first and (base is None or (not self._ledger.sure(at) and online.last > here)):
-            self._ledger.set_base(at, max(here, online.last) + 1, sure=True)
+            if begins and base is None:
+                self._ledger.set_base(at, max(rows.next, here + 1, self._confirmed + 1), sure=False)
+        elif begins and (base is None or (not self._ledger.sure(at) and online.last > here)):
+            self._ledger.set_base(at, max(rows.next, here + 1, online.last + 1), sure=True)
         elif not online.held.ours and online.last >= rows.next:
             log.warning("somebody else has written to the run; our rows go on behind theirs")
             self._ledger.set_base(at, online.last + 1, sure=True)

@@ -16,10 +16,10 @@ from rankside_agent.sinks.translator import Translator
 class Listener:
     """Reads the run's journal on, and keeps what was said."""
 
-    def __init__(self, run):
+    def __init__(self, run, elsewhere=lambda _source: False):
         self.reader = Reader(run.path / "journal" / "points")
         self.counts = Counts()
-        self.translator = Translator(self.counts, lambda _config: True, {})
+        self.translator = Translator(self.counts, lambda _config: True, {}, elsewhere)
         self.points = []
 
     def read(self):
@@ -214,3 +214,15 @@ def test_the_loss_scale_is_no_loss():
     assert is_loss("lm loss")
     assert is_loss("loss_metrics/global_avg_loss")
     assert not is_loss("loss scale")
+
+
+def test_words_beside_a_last_rank_on_another_node_do_not_wait_for_ever(run):
+    listener = Listener(run, elsewhere=lambda source: source.attempt == 1)
+    first = run.open(rank=0)
+    for step in range(1, 4):
+        run.metrics(first, step, loss=1.0)
+    assert not listener.read().translator.settled
+    run.end(first)
+    assert listener.read().translator.settled
+    assert not listener.points
+    assert listener.counts.skipped == 3

@@ -81,6 +81,26 @@ def test_steps_that_go_back_and_one_far_ahead_lose_nothing(offline):
     assert offline.steps() == steps
 
 
+@pytest.mark.parametrize("lives_on", [False, True], ids=["a new process", "the same process"])
+def test_a_node_to_which_the_last_rank_returns_goes_on_behind_the_other_nodes_rows(
+    offline, make_run, double, lives_on
+):
+    offline.log(offline.run.open(), range(5))
+    forwarder = offline.forwarder()
+    offline.round_until(forwarder, lambda: forwarder.cursor.mark.counts.delivered == 5)
+    if not lives_on:
+        forwarder.close("done")
+    between = Tracked(make_run(exp_root=offline.run.exp_root), double)
+    (between.run.path / "run.json").write_bytes((offline.run.path / "run.json").read_bytes())
+    between.log(between.run.open(attempt=2), range(3, 8))
+    between.run.drain("wandb")
+    offline.log(offline.run.open(attempt=3), range(6, 9))
+    offline.deliver(forwarder if lives_on else None)
+    steps = [(row["attempt"], row["train_step"]) for row in offline.reader.rows()]
+    expected = {1: range(5), 2: range(3, 8), 3: range(6, 9)}
+    assert steps == [(attempt, step) for attempt, steps in expected.items() for step in steps]
+
+
 def test_late_records_of_an_older_attempt_are_shown_and_counted(offline):
     first = offline.run.open(attempt=1)
     offline.log(first, [1])

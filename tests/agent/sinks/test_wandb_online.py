@@ -75,6 +75,41 @@ def test_another_node_goes_on_behind_the_first_ones_rows(online, make_run, doubl
     assert elsewhere.steps() == [*range(5), *range(3, 8)]
 
 
+@pytest.mark.parametrize("lives_on", [False, True], ids=["a new process", "the same process"])
+def test_a_node_to_which_the_last_rank_returns_goes_on_behind_the_other_nodes_rows(
+    online, make_run, double, lives_on
+):
+    online.log(online.run.open(), range(5))
+    forwarder = online.forwarder()
+    online.round_until(forwarder, lambda: forwarder.cursor.mark.counts.delivered == 5)
+    if not lives_on:
+        forwarder.close("done")
+    between = Tracked(make_run(exp_root=online.run.exp_root), double)
+    shutil.copy(online.run.path / "run.json", between.run.path)
+    between.log(between.run.open(attempt=2), range(3, 8))
+    between.run.drain("wandb")
+    online.log(online.run.open(attempt=3), range(6, 9))
+    forwarder = online.deliver(forwarder if lives_on else None)
+    assert online.steps() == [*range(5), *range(3, 8), *range(6, 9)]
+    assert [row["attempt"] for row in online.rows] == [1] * 5 + [2] * 5 + [3] * 3
+    online.run.path.joinpath("sinks", "wandb.json").unlink()  # all comes again
+    online.deliver()
+    assert len(online.rows) == 13
+
+
+def test_a_node_that_no_longer_speaks_leaves_the_end_to_the_one_that_does(online, monkeypatch):
+    online.log(online.run.open(), range(5))
+    online.ended("failed")
+    online.deliver()
+    assert online.double.only().exit_code == 1
+    online.ended_elsewhere(attempt=2)
+    monkeypatch.delenv("WANDB_API_KEY")
+    forwarder = online.deliver()
+    assert online.double.only().exit_code == 1
+    assert not forwarder.cursor.remark
+    assert not list((online.run.exp_root / "wandb").glob("*run-*"))
+
+
 def test_an_artifact_is_uploaded_before_the_end_is_told(online):
     channel = online.run.open()
     trace = online.run.exp_root / "logs" / "trace [1].json"

@@ -433,6 +433,17 @@ class Tracked:
         ]
         path.write_text(json.dumps({**facts, "attempts": attempts}))
 
+    def ended_elsewhere(self, attempt: int) -> None:
+        """The same where only rank 0 of it was on this node, and the last one, of 8, on another."""
+        self.ended(attempt=attempt)
+        path = self.run.path / "run.json"
+        facts = json.loads(path.read_bytes())
+        facts["attempts"][-1].update(world_size=8, ranks={"0": {"pid": 1, "host": "here"}})
+        path.write_text(json.dumps(facts))
+        place = self.run.exp_root / "snapshot" / f"attempt-{attempt}" / "ranks" / "worker-7.json"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text('{"host": "there"}')
+
     def start(self) -> subprocess.Popen[bytes]:
         """The sink's process."""
         process: subprocess.Popen[bytes] = self.run.start("wandb")
