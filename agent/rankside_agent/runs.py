@@ -14,7 +14,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from rankside import wire
+from rankside import launch, wire
 from rankside.identity import Hello, safe_name
 from rankside.settings import file_level
 from rankside.wire import Kind
@@ -235,7 +235,11 @@ class Run:
         if isinstance(cwd, str) and cwd:
             origin.begin(cwd, self.folder / "origin" / f"attempt-{channel.attempt}.json")
         try:
-            tracker_environ.store(self.folder, hello.environ)
+            if tracker_environ.store(
+                self.folder, hello.environ, channel.attempt, launch.prefixes_of(hello.config)
+            ):
+                for supervisor in self.sinks.values():
+                    supervisor.renew()
         except OSError as error:
             self._report(f"the trackers' environment cannot be kept: {error}")
         channel.hello = replace(hello, environ={})  # secrets have no more business in here

@@ -50,7 +50,7 @@ def launch(argv: Sequence[str] | None = None, environ: Mapping[str, str] = os.en
 
 def tracker_environ(config: Mapping[str, Any], environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     """The variables of the trackers that `config` turns on, with their secrets."""
-    prefixes = tuple({each for name, on, given in _TRACKERS if config.get(name) is on for each in given})
+    prefixes = prefixes_of(config)
     found: dict[str, str] = {}
     left = MOST
     for name, value in environ.items():
@@ -60,6 +60,11 @@ def tracker_environ(config: Mapping[str, Any], environ: Mapping[str, str] = os.e
                 break
             found[name] = value
     return found
+
+
+def prefixes_of(config: Mapping[str, Any]) -> tuple[str, ...]:
+    """How the variables of the trackers that `config` turns on begin."""
+    return tuple({each for name, on, given in _TRACKERS if config.get(name) is on for each in given})
 
 
 def checked_launch(value: Mapping[Any, Any]) -> dict[str, Any]:

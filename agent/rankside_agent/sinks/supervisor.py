@@ -106,6 +106,10 @@ class Supervisor:
         if not drain:
             self._next_start = float("inf")
 
+    def renew(self) -> None:
+        """Its environment has changed: let the process go, and start another; nothing happens without one."""
+        self._close_stdin()
+
     def done(self) -> bool:
         """Whether all that the journal held at `stop` is delivered."""
         return self._drained

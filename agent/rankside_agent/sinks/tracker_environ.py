@@ -7,19 +7,21 @@ and once the run is put away without what is secret.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from rankside.launch import is_of_tracker
 from rankside.secrets import safe_environ
 from rankside_agent import files
 
+_ATTEMPT = "attempt"
 CALLERS = "RANKSIDE_REPLAY"  # the names of variables, in the process of a replay
 
 
 def path(run_dir: Path) -> Path:
-    """Of the file: {"NAME": "value"}, mode 0600."""
+    """Of the file: {"NAME": "value"} and the attempt that said it, mode 0600."""
     return run_dir / "sinks" / "environ.json"
 
 
@@ -31,12 +33,22 @@ def load(run_dir: Path) -> dict[str, str]:
     return {name: value for name, value in told.items() if name not in callers}
 
 
-def store(run_dir: Path, environ: Mapping[str, str]) -> None:
-    """Keep what a rank said; the newest word counts. Raises OSError."""
-    known = load(run_dir)
-    wanted = {**known, **_ours(environ)}
-    if wanted != known:
-        files.replace_json(path(run_dir), wanted, private=True)
+def store(run_dir: Path, environ: Mapping[str, str], attempt: int = 1, prefixes: Sequence[str] = ()) -> bool:
+    """Keep what a rank said; whether something that was said before counts no more. Raises OSError.
+
+    Of the trackers that an attempt turns on (whose variables begin with `prefixes`) the newest attempt's
+    environment counts as a whole: what it no longer sets is gone. Ranks of one attempt add to each other.
+    """
+    found = files.read_json(path(run_dir))
+    told = found if isinstance(found, dict) else {}
+    known, ours, newest = _ours(told), _ours(environ), _number(told.get(_ATTEMPT))
+    if attempt < newest:
+        return False
+    stays = {n: v for n, v in known.items() if attempt == newest or not n.startswith(tuple(prefixes))}
+    wanted = {**stays, **ours}
+    if (wanted, attempt) != (known, newest):
+        files.replace_json(path(run_dir), {_ATTEMPT: attempt, **wanted}, private=True)
+    return attempt > newest and any(wanted.get(name) != value for name, value in known.items())
 
 
 def forget_secrets(run_dir: Path) -> None:
@@ -50,7 +62,11 @@ def forget_secrets(run_dir: Path) -> None:
                 path(run_dir).unlink()
 
 
-def _ours(environ: Mapping[str, str]) -> dict[str, str]:
+def _number(value: Any) -> int:
+    return value if isinstance(value, int) else 0
+
+
+def _ours(environ: Mapping[str, Any]) -> dict[str, str]:
     """A stranger's LD_PRELOAD is none of them."""
     return {
         name: value

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import time
 
 from rankside_agent.sinks import tracker_environ
 from rankside_agent.sinks.supervisor import Supervisor
@@ -26,11 +27,40 @@ def test_only_a_trackers_variables_are_taken(run):
     assert tracker_environ.load(run.path) == TRAINING
 
 
-def test_a_later_word_counts_and_an_empty_one_changes_nothing(run):
+def test_ranks_of_one_attempt_add_to_each_other(run):
     tracker_environ.store(run.path, TRAINING)
-    tracker_environ.store(run.path, {"WANDB_API_KEY": "new"})
-    tracker_environ.store(run.path, {})
+    assert not tracker_environ.store(run.path, {"WANDB_API_KEY": "new"}, 1, ["WANDB_"])
+    assert not tracker_environ.store(run.path, {})
     assert tracker_environ.load(run.path) == {**TRAINING, "WANDB_API_KEY": "new"}
+
+
+def test_what_a_newer_attempt_no_longer_sets_counts_no_more(run):
+    tracker_environ.store(run.path, {**TRAINING, "WANDB_DISABLED": "true"}, 1, ["WANDB_", "MLFLOW_"])
+    assert tracker_environ.store(run.path, {"WANDB_MODE": "offline"}, 2, ["WANDB_"])
+    of_mlflow = {
+        "MLFLOW_TRACKING_URI": TRAINING["MLFLOW_TRACKING_URI"]
+    }  # which that attempt has not turned on
+    assert tracker_environ.load(run.path) == {"WANDB_MODE": "offline", **of_mlflow}
+    assert not tracker_environ.store(run.path, TRAINING, 1, ["WANDB_"])  # a word of the older that is late
+    assert tracker_environ.load(run.path) == {"WANDB_MODE": "offline", **of_mlflow}
+
+
+def test_a_process_with_an_older_environment_is_replaced(run, until):
+    told = run.path / "told"
+    command = ["sh", "-c", f"echo $WANDB_MODE >> {told}; cat"]
+    tracker_environ.store(run.path, {"WANDB_MODE": "offline"})
+    supervisor = Supervisor(run.path, "wandb", command=command, jitter=lambda: -1.0)
+    supervisor.start()
+    until(lambda: told.exists() and told.read_text() == "offline\n")
+    tracker_environ.store(run.path, {"WANDB_MODE": "online"}, 2, ["WANDB_"])
+    supervisor.renew()
+
+    def both():
+        supervisor.tick(time.monotonic())
+        return told.read_text() == "offline\nonline\n"
+
+    until(both)
+    supervisor.kill()
 
 
 def test_secrets_are_forgotten_with_the_run(run):
