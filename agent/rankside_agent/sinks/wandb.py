@@ -42,10 +42,10 @@ class Wandb(Sink):
 
     def __init__(self, run: Run, state: Mapping[str, Any], counts: Counts) -> None:
         super().__init__(run, state, counts)
-        wandb_names.ignore_environ()
-        self._disabled = wandb_names.mode() == "disabled"
+        wandb_names.settle_environ()
+        self._disabled = wandb_names.switched_off_by()
         if self._disabled:
-            log.warning("W&B is switched off by WANDB_MODE or WANDB_DISABLED; nothing goes there")
+            log.warning("W&B is switched off by %s; nothing goes there", self._disabled)
         self._tracks: dict[str, Track] = {}
         for name, found in state.items():
             self._tracks[name] = Track(run, name, found, counts, _PATIENCE)
@@ -65,7 +65,7 @@ class Wandb(Sink):
     def remark(self) -> str:
         """Where the rows are, if not at the server; what brings them there is a line of its own, indented."""
         if self._disabled:
-            return "switched off by WANDB_MODE"
+            return f"switched off by {self._disabled}"
         return "\n".join(track.note for track in self._tracks.values() if track.note)
 
     def write(self, point: Point) -> None:

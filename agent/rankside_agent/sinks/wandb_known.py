@@ -7,6 +7,7 @@ what a new offline folder must begin with.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,10 @@ from typing import Any
 from rankside_agent import files
 from rankside_agent.sinks.wandb_records import plain
 
+log = logging.getLogger(__name__)
+
 OURS = "rankside"
+_THEIRS = f"param.{OURS}"
 LONGEST = 64 << 10  # characters of one value
 
 
@@ -34,7 +38,10 @@ class Known:
 
     def take(self, values: Mapping[str, Any], attempt: int) -> dict[str, Any]:
         """New parameters; what is to be written. A changed one is kept under its attempt's name as well."""
-        fresh = {str(plain(name)): _bounded(plain(value)) for name, value in values.items() if name != OURS}
+        fresh = {str(plain(name)): _bounded(plain(value)) for name, value in values.items()}
+        if OURS in fresh:
+            log.warning("the parameter %r is %r in W&B, where %r is the agent's own", OURS, _THEIRS, OURS)
+            fresh[_THEIRS] = fresh.pop(OURS)
         if attempt > 1:
             other = [name for name, value in fresh.items() if self.config.get(name, value) != value]
             fresh.update({f"attempt_{attempt}.{name}": fresh[name] for name in other})

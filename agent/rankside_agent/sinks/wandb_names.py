@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from rankside.secrets import known_values, masked_text
 from rankside_agent.sinks.flat import writable
 from rankside_agent.sinks.points import Source
 from rankside_agent.sinks.wandb_records import Identity, Labels
@@ -20,6 +21,8 @@ log = logging.getLogger(__name__)
 _ILLEGAL = re.compile(r"[/\\#?%:\x00-\x1f\ud800-\udfff]")  # in a project's name
 _LONGEST = 128
 _IGNORED = ("WANDB_DIR", "WANDB_RUN_ID", "WANDB_RESUME", "WANDB_SERVICE", "WANDB_SWEEP_ID", "WANDB_NAME")
+_OFF = {"WANDB_DISABLED": ("true", "1", "yes"), "WANDB_MODE": ("disabled",)}
+_KEPT = ("WANDB_BASE_URL", "WANDB_API_KEY")  # without them rows would go to another server, or to none
 
 
 def wanted(config: Mapping[str, Any]) -> bool:
@@ -64,13 +67,45 @@ def labels() -> Labels:
 
 def mode() -> str:
     """online, offline or disabled, as the environment wants it."""
-    if os.environ.get("WANDB_DISABLED", "").lower() in ("true", "1", "yes"):
+    if switched_off_by():
         return "disabled"
     said = os.environ.get("WANDB_MODE", "online").lower()
-    return {"dryrun": "offline", "offline": "offline", "disabled": "disabled"}.get(said, "online")
+    return "offline" if said in ("dryrun", "offline") else "online"
 
 
-def ignore_environ() -> None:
-    """Take out of our environment what would lead W&B's client to another run or folder than ours."""
+def switched_off_by() -> str:
+    """The variable that switches W&B off, with its value; empty where none does."""
+    for name, values in _OFF.items():
+        if (value := os.environ.get(name, "")).lower() in values:
+            return f"{name}={value}"
+    return ""
+
+
+def settle_environ() -> None:
+    """Make our environment fit for W&B's client, which would go elsewhere with some of it, or not at all."""
     for name in _IGNORED:
         os.environ.pop(name, None)
+    for name in [name for name in os.environ if name.startswith("WANDB_")]:
+        os.environ[name] = os.environ[name].strip()  # the line's end of a file that a key was read from
+    if mode() == "online":
+        _drop_unusable()
+
+
+def _drop_unusable() -> None:
+    """W&B's client refuses to do anything for one setting; told of once, for it is then gone."""
+    from wandb import Settings
+
+    for name in sorted(name for name in os.environ if name.startswith("WANDB_") and name not in _KEPT):
+        try:
+            Settings().update_from_env_vars({name: os.environ[name]})
+        except Exception as error:  # noqa: BLE001  W&B's client is foreign code
+            value = masked_text(os.environ.pop(name), known_values(os.environ))
+            log.warning("%s=%s is left out: %s", name, value, reason(error))
+
+
+def reason(error: Exception) -> str:
+    """In words; of a pydantic error its sentences, with the choices: the whole text quotes the value."""
+    errors = getattr(error, "errors", None)
+    told = errors() if callable(errors) else []
+    sentences = [f"{'.'.join(map(str, each.get('loc', ())))}: {each.get('msg')}" for each in told]
+    return "; ".join(sentences) or f"{type(error).__name__}: {error}"

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rankside.secrets import masked_text
-from rankside_agent.sinks import wandb_server
+from rankside_agent.sinks import wandb_names, wandb_server
 from rankside_agent.sinks.wandb_records import Identity, plain
 from rankside_agent.sinks.wandb_rows import STEP, Row
 from rankside_agent.sinks.wandb_server import Away, Held, Login
@@ -157,24 +157,24 @@ class OnlineRun:
         import wandb
 
         identity = self.identity
-        settings = wandb.Settings(
-            api_key=self._login.key,
-            base_url=self._login.base_url,
-            console="off",
-            silent=True,
-            disable_code=True,
-            disable_git=True,
-            x_disable_stats=True,
-            x_disable_meta=True,
-            x_disable_machine_info=True,
-            x_save_requirements=False,
-            x_skip_transaction_log=True,  # the journal has all that the server does not have yet
-            x_file_stream_transmit_interval=1,  # a flush waits for it; below 1 it would be the default, 15
-            init_timeout=INIT_SECONDS,
-            finish_timeout=FINISH_SECONDS,
-        )
 
         def init() -> wandb.Run:
+            settings = wandb.Settings(
+                api_key=self._login.key,
+                base_url=self._login.base_url,
+                console="off",
+                silent=True,
+                disable_code=True,
+                disable_git=True,
+                x_disable_stats=True,
+                x_disable_meta=True,
+                x_disable_machine_info=True,
+                x_save_requirements=False,
+                x_skip_transaction_log=True,  # the journal has all that the server does not have yet
+                x_file_stream_transmit_interval=1,  # a flush waits for it; below 1 it would be 15
+                init_timeout=INIT_SECONDS,
+                finish_timeout=FINISH_SECONDS,
+            )
             run = wandb.init(
                 project=identity.project,
                 entity=identity.entity or None,
@@ -195,7 +195,7 @@ class OnlineRun:
         except Away:
             raise
         except Exception as error:  # noqa: BLE001  W&B's client is foreign code
-            text = f"{type(error).__name__}: {error}"
+            text = wandb_names.reason(error)
             if any(each in text for each in _GONE):
                 raise Gone(masked_text(text)) from None
             raise Away(f"W&B's client cannot open the run: {text}") from None

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rankside.secrets import known_values, masked_text
-from rankside_agent.sinks import tracker_environ
+from rankside_agent.sinks import answers, tracker_environ
 from rankside_agent.sinks.wandb_rows import STEP
 
 log = logging.getLogger(__name__)
@@ -71,7 +71,7 @@ def login(run_dir: Path) -> Login | None:
     The agent may know a newer environment than the one this process began with: keys are replaced.
     """
     fresh = tracker_environ.load(run_dir)
-    os.environ.update({name: fresh[name] for name in _LOGIN if fresh.get(name)})
+    os.environ.update({name: fresh[name].strip() for name in _LOGIN if fresh.get(name)})
     base_url = os.environ.get("WANDB_BASE_URL") or _configured()
     key = os.environ.get("WANDB_API_KEY") or _netrc(base_url)
     return Login(base_url.rstrip("/"), key) if key else None
@@ -122,10 +122,11 @@ def _ask(login: Login, query: str, variables: Mapping[str, Any]) -> Mapping[str,
     body: Any = {"query": query, "variables": dict(variables)}
     try:
         with requests.post(
-            f"{login.base_url}/graphql", json=body, auth=("api", login.key), timeout=timeouts
+            f"{login.base_url}/graphql", json=body, auth=("api", login.key), timeout=timeouts, stream=True
         ) as reply:
-            status, answer = reply.status_code, reply.json() if reply.ok else {}
-    except (requests.RequestException, ValueError) as error:
+            status, found = reply.status_code, json.loads(answers.read(reply)) if reply.ok else {}
+            answer: Mapping[str, Any] = found if isinstance(found, dict) else {"errors": "no object"}
+    except (OSError, ValueError) as error:  # requests' own are OSErrors
         raise Away(f"{login.base_url} does not answer: {type(error).__name__}: {error}") from None
     if status in (401, 403):
         raise NotAllowed(f"{login.base_url} does not accept the API key ({status})")

@@ -427,3 +427,21 @@ def test_what_is_on_its_way_to_a_server_is_nothing_for_wandb_sync(offline):
     folder.rename(folder.with_name(folder.name.replace("offline-", "replaced-")))
     sync(offline.double, "--yes", offline.run.exp_root / "wandb")
     assert not offline.double.runs
+
+
+def test_a_parameter_of_the_agents_name_is_kept_under_another(offline, caplog):
+    offline.run.add(offline.run.open(), (Kind.PARAMS, ({"rankside": 5, "lr": 0.1},)))
+    offline.deliver()
+    config = offline.reader.config()
+    assert (config["param.rankside"], config["lr"]) == (5, 0.1)
+    assert config["rankside"]["attempt"] == 1
+    assert "'param.rankside'" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("WANDB_DISABLED", "true"), ("WANDB_MODE", "disabled")], ids=["disabled", "mode"]
+)
+def test_the_variable_that_switches_wandb_off_is_named(offline, monkeypatch, name, value):
+    monkeypatch.setenv(name, value)
+    offline.log(offline.run.open(), range(3))
+    assert offline.deliver().cursor.remark == f"switched off by {name}={value}"

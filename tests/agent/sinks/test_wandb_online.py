@@ -417,3 +417,37 @@ def test_a_helper_that_is_stopped_does_not_hold_up_the_end(online):
 
     threading.Thread(target=close, daemon=True).start()
     assert ended.wait(20)
+
+
+def test_settings_that_wandb_would_refuse_are_named_once_and_left_out(online, monkeypatch, caplog):
+    for name, value in {"MODE": "onlnie", "INIT_TIMEOUT": "abc", "QUIET": "bogus"}.items():
+        monkeypatch.setenv(f"WANDB_{name}", value)
+    monkeypatch.setenv("WANDB_BASE_URL", f"{online.double.url}/ ")
+    monkeypatch.setenv("WANDB_API_KEY", f"{os.environ['WANDB_API_KEY']}\n")
+    online.log(online.run.open(), range(3))
+    forwarder = online.deliver()
+    assert online.steps() == [0, 1, 2]
+    assert forwarder.cursor.failures == 0
+    told = [record.getMessage() for record in caplog.records if "is left out" in record.getMessage()]
+    assert [text.partition(" ")[0] for text in told] == [
+        "WANDB_INIT_TIMEOUT=abc",
+        "WANDB_MODE=onlnie",
+        "WANDB_QUIET=bogus",
+    ]
+    assert "'online', 'offline'" in told[1]
+
+
+def test_an_address_that_wandb_refuses_is_told_in_one_line_without_its_password(online, monkeypatch, caplog):
+    where = f"http://me:hunter2hunter2@127.0.0.1:{online.double.port}/"
+    monkeypatch.setenv("WANDB_BASE_URL", where)
+    monkeypatch.setattr(wandb_server, "login", lambda _run_dir: wandb_server.Login(f"{where} ", "k" * 40))
+    monkeypatch.setattr(wandb_server, "held", lambda *_: wandb_server.Held())
+    online.log(online.run.open(), range(3))
+    forwarder = online.forwarder()
+    online.round_until(forwarder, lambda: forwarder.provisional)
+    forwarder.close("offline")
+    told = caplog.text + forwarder.cursor.path.read_text()
+    assert "base_url" in told
+    assert "hunter2" not in told
+    assert "Traceback" not in told
+    assert "wandb sync" in forwarder.cursor.remark
