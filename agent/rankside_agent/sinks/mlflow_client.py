@@ -19,7 +19,7 @@ from typing import Any
 from urllib.parse import quote
 
 from rankside.secrets import known_values, masked_text
-from rankside_agent.sinks import mlflow_database, tracker_environ
+from rankside_agent.sinks import answers, mlflow_database, tracker_environ
 from rankside_agent.sinks.mlflow_errors import Away, Refused, Unfit, sorted_out
 from rankside_agent.sinks.mlflow_place import absolute_uri, folder_of, tracking_uri
 
@@ -133,6 +133,8 @@ class Tracker:
 
             if self.uri.startswith("sqlite:"):
                 Path(self.exp_root).mkdir(parents=True, exist_ok=True)
+            if self._remote:
+                answers.watch_mlflow()
             if database:
                 _try_once()
                 mlflow_database.make(self.uri, folder, lambda uri: MlflowClient(tracking_uri=uri))

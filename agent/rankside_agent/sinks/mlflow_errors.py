@@ -6,6 +6,8 @@ verdict, and a 413; whatever else goes wrong, inside the client too, is waited f
 
 from __future__ import annotations
 
+from rankside_agent.sinks.answers import NoAnswer
+
 
 class Away(ConnectionError):
     """The tracker takes nothing now."""
@@ -55,6 +57,8 @@ def sorted_out(error: Exception, text: str, remote: bool) -> Exception:
     """One of the kinds above; `text` is the error's, fit to be shown."""
     from mlflow.exceptions import MlflowException, RestException
 
+    if isinstance(error.__context__, NoAnswer):  # MLflow's client quotes it, whatever words it may hold
+        return Away(text)
     known = isinstance(error, MlflowException)
     if isinstance(error, RestException) or (known and not remote):
         return _KINDS.get(getattr(error, "error_code", ""), Away)(text)

@@ -87,7 +87,7 @@ class Proxy:
 
     A number is answered as a status; "hang" never answers; "drop" passes the request on and drops the answer;
     "refuse:TEXT" refuses, as MLflow does, a request with TEXT in its body, "fail:TEXT" fails at it; "token:X"
-    wants that bearer token.
+    wants that bearer token; "say:TEXT" answers 200 with that text; "endless" never stops answering.
     """
 
     def __init__(self, server: Server) -> None:
@@ -148,6 +148,8 @@ def _handler(proxy: Proxy) -> type[BaseHTTPRequestHandler]:
             if kind == "hang":
                 proxy.released.wait(60)
                 return self.drop()
+            if kind == "endless":
+                return self.endless()
             refusal = self.refusal(trouble, kind, detail.encode(), body)
             if refusal is not None:
                 return self.answer(*refusal)
@@ -164,11 +166,20 @@ def _handler(proxy: Proxy) -> type[BaseHTTPRequestHandler]:
             if kind == "refuse" and detail in body:
                 text = b'{"error_code": "INVALID_PARAMETER_VALUE", "message": "not this"}'
                 return 400, text, {"Content-Type": "application/json"}
+            if kind == "say":
+                return 200, detail, {"Content-Type": "application/json"}
             if kind == "fail" and detail in body:
                 return 500, b"ouch", {}
             return (
                 (trouble, b"go away", {"Retry-After": "1"}) if isinstance(trouble, int) and trouble else None
             )
+
+        def endless(self) -> int:
+            self.send_response(200)
+            self.end_headers()
+            while proxy.trouble == "endless" and not proxy.released.is_set():
+                self.wfile.write(b" " * (1 << 20))
+            return self.drop()
 
         def drop(self) -> int:
             self.close_connection = True

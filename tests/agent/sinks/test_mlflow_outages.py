@@ -8,7 +8,7 @@ import time
 import pytest
 
 from rankside.wire import Kind
-from rankside_agent.sinks import mlflow_suspects
+from rankside_agent.sinks import answers, mlflow_suspects
 
 pytest_plugins = ["mlflow_server"]
 
@@ -60,6 +60,36 @@ def test_whatever_it_answers_all_comes_once(troubled, mlflow_proxy, trouble, cap
     assert forwarder.cursor.mark.counts.refused == 0
     assert caplog.text.count("takes nothing now") == 1
     assert "Traceback" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    "text", ['{"error": "upstream unavailable", "code": 503}', "", "200 OK", "[]", "413 Client Error"]
+)
+def test_an_answer_of_status_200_that_is_not_mlflows_delivers_nothing(troubled, mlflow_proxy, text):
+    channel = troubled.open()
+    troubled.run.metrics(channel, 0, loss=0.0)
+    forwarder = troubled.forwarder()
+    step_until(forwarder, lambda: forwarder.drained)
+    mlflow_proxy.trouble = f"say:{text}"
+    troubled.run.metrics(channel, 1, loss=1.0)
+    step_until(forwarder, lambda: forwarder.cursor.failures >= 2)
+    assert "no answer of MLflow's" in forwarder.cursor.last_error
+    mlflow_proxy.trouble = 0
+    step_until(forwarder, lambda: forwarder.drained)
+    assert troubled.reader.scalars("loss") == [(0, 0.0), (1, 1.0)]
+    assert forwarder.cursor.mark.counts.refused == 0
+
+
+def test_an_answer_without_an_end_is_given_up(troubled, mlflow_proxy, monkeypatch):
+    monkeypatch.setattr(answers.read, "__defaults__", (8 << 20, 60.0))
+    troubled.run.metrics(troubled.open(), 1, loss=1.0)
+    mlflow_proxy.trouble = "endless"
+    forwarder = troubled.forwarder()
+    step_until(forwarder, lambda: forwarder.cursor.failures)
+    assert "more than 8 MiB" in forwarder.cursor.last_error
+    mlflow_proxy.trouble = 0
+    step_until(forwarder, lambda: forwarder.drained)
+    assert troubled.reader.scalars("loss") == [(1, 1.0)]
 
 
 def test_a_tracker_that_never_answers_holds_a_call_up_for_its_time_limit(troubled, mlflow_proxy, monkeypatch):
