@@ -40,6 +40,12 @@ _HANGS = 2.0  # seconds that the writer may take to let the journal's oldest go
 _LOOKS = 4  # at a writer that does not answer, before it is told
 _HIGHEST_LEVEL = 1000
 _LONGEST_NAME = 4096  # characters of a module's name, as in a hello
+_FOR_TRACKERS_ONLY: dict[int, str] = {
+    Kind.METRICS: "metrics",
+    Kind.THROUGHPUT: "throughput samples",
+    Kind.PARAMS: "params",
+    Kind.ARTIFACT: "artifacts",
+}
 _POINTS = frozenset((Kind.METRICS, Kind.THROUGHPUT, Kind.PARAMS, Kind.EVENT, Kind.ARTIFACT))
 
 
@@ -92,6 +98,7 @@ class Run:
         self._hung = 0  # looks at which the writer did not answer
         self.last_end = time.monotonic()
         self._changed = True
+        self._warned_of: set[str] = set()  # channels whose forked children's metrics were told of
 
     def _report(self, text: str) -> None:
         self._tell(f"run {self.folder.name}: {text}")
@@ -154,6 +161,9 @@ class Run:
         self._note_attempt(channel, info["log_root"])  # first: a known channel is not looked at again
         self.points.open_channel(index, info)
         self.logs.open_channel(index, {**info, "launch": {}})  # log files have no use for it
+        told = launch.prefixes_of(hello.config) if channel.speaks else ()
+        if text := tracker_environ.ignored(hello.launch.get("environ") or {}, told):
+            self.note(channel, 30, "WARNING", text)
         self._next_index += 1
         self.channels[hello.channel] = channel
         self._snapshots.begin(channel, self.points.state.channels.get(index))
@@ -311,7 +321,23 @@ class Run:
         self.logs.batch(channel.index, first, last, len(logs), _join(data, logs))
         channel.last = last
         self._look(channel, data, found, place)
+        if points and channel.hello.parent and channel.hello.parent not in self._warned_of:
+            self._warn_of_child(channel, {frame.kind for frame in points})
         self.answers.tick(time.monotonic())
+
+    def _warn_of_child(self, channel: Channel, kinds: set[int]) -> None:
+        """Once for the children of a process: a data loader forks new ones each epoch."""
+        told = sorted(_FOR_TRACKERS_ONLY[kind] for kind in kinds & _FOR_TRACKERS_ONLY.keys())
+        if told:
+            self._warned_of.add(channel.hello.parent or "")
+            hello = channel.hello
+            self.note(
+                channel,
+                30,
+                "WARNING",
+                f"{', '.join(told)} of a forked child (pid {hello.pid}) go to no tracker, nor do others of "
+                f"rank {hello.label}'s children: hand them to the process that called init",
+            )
 
     def _look(self, channel: Channel, data: bytes, found: list[wire.Frame], place: Position) -> None:
         progress = channel.progress

@@ -16,7 +16,7 @@ from rankside import wire
 from rankside.identity import Hello
 from rankside.wire import Kind
 from rankside_agent.attempts import Claim
-from rankside_agent.journal import segments
+from rankside_agent.journal import EntryType, segments
 from rankside_agent.logfiles import LogFiles
 from rankside_agent.runs import Gap
 
@@ -38,6 +38,10 @@ def debug(house: House, module: str = "pretrain") -> list[str]:
     return found
 
 
+def notes(house: House, run: Any) -> list[str]:
+    return [str(entry.value()) for entry in house.entries(run) if entry.type == EntryType.NOTE]
+
+
 # -- what goes where ------------------------------------------------------------------------------------
 
 
@@ -49,6 +53,26 @@ def test_each_record_is_in_its_journal_and_an_event_in_both(house: House, hello:
     assert house.sequence(run, "points") == [(2, Kind.METRICS), (3, Kind.EVENT), (5, Kind.METRICS)]
     assert channel.progress.counts == {"log": 2, "metrics": 2, "event": 1}
     assert channel.progress.step == 3
+
+
+def test_what_a_forked_child_has_for_trackers_is_told_to_be_lost_on_them_once(
+    house: House, hello: MakeHello, sealed: Sealed
+):
+    _, parent = house.open(hello(0))
+    for number in (1, 2):
+        run, child = house.open(hello(0, channel=f"child-{number}", parent=parent.hello.channel))
+        run.accept(child, sealed(1, [METRICS, EVENT, METRICS]))
+    (told,) = [text for text in notes(house, run) if "no tracker" in text]
+    assert "metrics of a forked child" in told
+
+
+def test_variables_of_trackers_that_are_not_used_are_told_with_what_is(house: House, hello: MakeHello):
+    environ = {"WANDB_NAME": "mine", "WANDB_RUN_ID": "x", "MLFLOW_RUN_ID": "y"}
+    run, _ = house.open(hello(7, config={"disable_wandb": False}, launch={"environ": environ}))
+    (told,) = [text for text in notes(house, run) if "not used" in text]
+    assert "WANDB_NAME (instead: the parameter wandb_exp_name" in told
+    assert "WANDB_RUN_ID" in told
+    assert "MLFLOW" not in told
 
 
 def test_what_comes_again_is_not_stored_again_and_what_comes_too_early_is_a_gap(

@@ -17,6 +17,15 @@ from rankside.secrets import safe_environ
 from rankside_agent import files
 
 _ATTEMPT = "attempt"
+_INSTEAD = {  # of variables that a tracker's own client would heed
+    "WANDB_RUN_ID": "starts with one exp_name are one run",
+    "WANDB_RESUME": "starts with one exp_name are one run",
+    "WANDB_NAME": "the parameter wandb_exp_name, else exp_name",
+    "WANDB_DIR": "{exp_root}/wandb",
+    "MLFLOW_RUN_ID": "starts with one exp_name are one run",
+    "MLFLOW_EXPERIMENT_NAME": "the parameter mlflow_experiment_name, else exp_name",
+    "MLFLOW_EXPERIMENT_ID": "the parameter mlflow_experiment_name, else exp_name",
+}
 CALLERS = "RANKSIDE_REPLAY"  # the names of variables, in the process of a replay
 
 
@@ -49,6 +58,16 @@ def store(run_dir: Path, environ: Mapping[str, str], attempt: int = 1, prefixes:
     if (wanted, attempt) != (known, newest):
         files.replace_json(path(run_dir), {_ATTEMPT: attempt, **wanted}, private=True)
     return attempt > newest and any(wanted.get(name) != value for name, value in known.items())
+
+
+def ignored(environ: Mapping[str, Any], prefixes: Sequence[str]) -> str:
+    """What the training has set for its trackers in vain, and what counts instead; empty where nothing."""
+    told = [
+        f"{name} (instead: {instead})"
+        for name, instead in _INSTEAD.items()
+        if environ.get(name) and name.startswith(tuple(prefixes))
+    ]
+    return f"variables that are set and not used: {'; '.join(told)}" if told else ""
 
 
 def forget_secrets(run_dir: Path) -> None:
