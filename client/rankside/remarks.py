@@ -11,12 +11,15 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from rankside.parameters import LEVELS
+
 # Given all the same, they change nothing: where it goes instead
 _DEPRECATED = {"wandb_save_dir": "wandb", "tensorboard_dir": "tensorboard"}
 _UPLOADS = ("mlflow_upload_traces", "mlflow_upload_logs", "mlflow_upload_performance_metrics")
 _WANDB_HOST = "api.wandb.ai"
 _NETRC_BYTES = 64 << 10
 # Instead of a key, W&B also takes the file of an identity
+_WANDB_WITHOUT_KEY = ("disabled", "offline", "dryrun")
 _WANDB_KEYS = ("WANDB_API_KEY", "WANDB_IDENTITY_TOKEN_FILE")
 
 
@@ -35,7 +38,8 @@ def _about_deprecated(values: Mapping[str, Any], exp_root: str, _environ: Mappin
 
 def _about_wandb(values: Mapping[str, Any], exp_root: str, environ: Mapping[str, str]) -> list[str]:
     on = not values["disable_wandb"] or values["metrics.enable_wandb"]
-    if not on or environ.get("WANDB_MODE") == "disabled" or _has_wandb_key(environ):
+    meant = environ.get("WANDB_MODE", "").strip().lower() in _WANDB_WITHOUT_KEY
+    if not on or meant or _has_wandb_key(environ):
         return []
     return [f"WANDB_API_KEY is not set: W&B writes offline files to {exp_root}/wandb"]
 
@@ -72,8 +76,16 @@ def _about_mlflow(values: Mapping[str, Any], exp_root: str, environ: Mapping[str
     return [f"MLFLOW_TRACKING_URI is not set, and neither is DATABRICKS_HOST: MLflow writes to {store}"]
 
 
+def _about_console(_values: Mapping[str, Any], _exp_root: str, environ: Mapping[str, str]) -> list[str]:
+    said = environ.get("PRIMUS_LOG_LEVEL", "").strip()
+    if not said or said.upper() in LEVELS:
+        return []
+    return [f"PRIMUS_LOG_LEVEL: {said[:100]!r} is no level and was ignored; choices: {', '.join(LEVELS)}"]
+
+
 _LOOKS: tuple[Callable[[Mapping[str, Any], str, Mapping[str, str]], list[str]], ...] = (
     _about_deprecated,
     _about_wandb,
     _about_mlflow,
+    _about_console,
 )

@@ -34,7 +34,15 @@ def test_without_a_key_wandb_is_offline(on, here):
     assert said({"WANDB_API_KEY": " "}, **on) == [WANDB]
     assert said({"WANDB_API_KEY": "x"}, **on) == []
     assert said({"WANDB_IDENTITY_TOKEN_FILE": "x"}, **on) == []
-    assert said({"WANDB_MODE": "disabled"}, **on) == []
+    for meant in ("disabled", "offline", "dryrun", " Offline"):
+        assert said({"WANDB_MODE": meant}, **on) == []
+
+
+def test_a_level_that_is_none_is_told_with_the_choices():
+    assert said({"PRIMUS_LOG_LEVEL": "debug"}) == []
+    (told,) = said({"PRIMUS_LOG_LEVEL": "FOO"})
+    assert told.startswith("PRIMUS_LOG_LEVEL: 'FOO' is no level and was ignored; choices: ")
+    assert "DEBUG" in told
 
 
 def test_an_entry_in_netrc_is_a_key(here):
