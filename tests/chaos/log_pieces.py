@@ -28,7 +28,7 @@ _DROPPED = re.compile(r"\] : (?:\[pid \d+\] )?(\d+) records dropped, the spool w
 _ITERATION = re.compile(r"\] :  iteration +(\d+)")
 # Losses that nothing in a plan excuses
 _LOSSES = re.compile(
-    r"\] : (\d+ records (?:are missing|of the spool cannot be read).*|record \d+ cannot be read.*)"
+    r"\] : (\d+ records (?:are missing|of the spool cannot be read|lost: ).*|record \d+ cannot be read.*)"
 )
 
 
