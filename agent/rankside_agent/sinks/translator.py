@@ -100,6 +100,10 @@ class Translator:
         except (ValueError, TypeError, AttributeError):
             self._counts.failed += 1
             return
+        if point is None:  # at the step before it would be taken for that one's
+            self._counts.skipped += 1
+            self._counts.refused += refused if source.last else 0
+            return
         if source.last:
             self._counts.refused += refused
         if kind == Kind.METRICS:
@@ -141,15 +145,19 @@ class Translator:
 _Made: TypeAlias = tuple[Any, int]  # a point, and how many values were left out of it
 
 
-def _metrics(source: Source, time: Any, step: Any, values: Any) -> tuple[Scalars, int]:
+def _metrics(source: Source, time: Any, step: Any, values: Any) -> tuple[Scalars | None, int]:
     good, refused = record.numbers(values)
     plain, odd = _step(step)
-    return Scalars(source, _time(time, source), plain, good), len(refused) + odd
+    if odd:
+        return None, len(good) + len(refused)
+    return Scalars(source, _time(time, source), plain, good), len(refused)
 
 
 def _throughput(source: Source, time: Any, step: Any, values: Any) -> _Made:
     drawn = {name: value for name, value in values.items() if name not in _NOT_DRAWN}
     point, refused = _metrics(source, time, step, drawn)
+    if point is None:
+        return None, refused
     named = {_THROUGHPUT_NAMES.get(name, f"throughput/{name}"): value for name, value in point.values.items()}
     return point._replace(values=named), refused
 
@@ -189,7 +197,7 @@ _OF_ANY_RANK = frozenset((Kind.METRICS, Kind.THROUGHPUT))
 
 
 def _step(value: Any) -> tuple[int | None, int]:
-    """A step that fits trackers' 64 bits, and 1 if it had to be left out."""
+    """A step that fits trackers' 64 bits, and 1 if it is none."""
     if value is None:
         return None, 0
     number = finite(value)

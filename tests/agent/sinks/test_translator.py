@@ -87,12 +87,14 @@ def test_values_that_are_no_numbers_are_refused_and_the_rest_lands(run, read):
 
 
 @pytest.mark.parametrize("step", ["7", 7.5, math.nan, 2**63, [7]])
-def test_an_impossible_step_is_left_out_and_the_values_land(run, read, step):
-    run.metrics(run.open(), step, loss=1.0)
-    (point,), counts = read()
-    assert point.step is None
-    assert point.values == {"loss": 1.0}
-    assert counts.refused == 1
+def test_values_of_an_impossible_step_are_counted_and_put_at_no_other(run, read, step):
+    channel = run.open()
+    run.metrics(channel, 1, loss=2.0)
+    run.metrics(channel, step, loss=1.0, norm=1.0)
+    run.metrics(channel, 2, loss=0.5)
+    points, counts = read()
+    assert [(point.step, point.values) for point in points] == [(1, {"loss": 2.0}), (2, {"loss": 0.5})]
+    assert counts == Counts(delivered=2, skipped=1, refused=2)
 
 
 @pytest.mark.parametrize("step", [0, -5, 7.0, 2**63 - 1])
