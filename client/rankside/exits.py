@@ -22,6 +22,7 @@ class Exits:
 
     def __init__(self) -> None:
         self._exit: Any = None  # sys.exit, as it was
+        self._ours: Any = None
         self._before: BaseException | None = None
         self._code: object = None
 
@@ -29,16 +30,22 @@ class Exits:
         """Hear of `sys.exit` from here on; only an exception from here on counts."""
         if self._exit is not None:
             return
-        self._exit, self._before = sys.exit, _last_error()
+        self._exit = before = sys.exit
+        self._before = _last_error()
 
         def exit(status: Any = None, /) -> NoReturn:
             if threading.current_thread() is threading.main_thread():
                 self._code = status
-            self._exit(status)
+            before(status)
             raise AssertionError  # for the type: it does not return
 
         exit.__doc__ = sys.exit.__doc__
-        sys.exit = exit
+        self._ours = sys.exit = exit
+
+    def rest(self) -> None:
+        """No monitor is open any more: `sys.exit` is what it was, unless somebody else has wrapped it."""
+        if self._exit is not None and sys.exit is self._ours:
+            sys.exit, self._exit, self._code = self._exit, None, None
 
     def error(self) -> BaseException | None:
         """The exception that ends this process. At a prompt the last one was shown, and work went on."""
