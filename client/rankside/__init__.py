@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from rankside import device, identity, settings
+from rankside import console, device, identity, settings
 from rankside.client import Monitor, Options, living, new_channel
 from rankside.no_monitor import NoMonitor, disabled
 from rankside.place import find_place
@@ -70,7 +70,7 @@ def init(
         found = identity.find_rank(rank, world_size, local_rank)
     except ValueError as error:
         raise ConfigError(f"init(): {error}") from None
-    notes = (*found.notes, *resolved.notes)
+    notes = (*found.notes, *resolved.notes, *console.misread(os.environ))
     known = living(place.exp_root, place.exp_name, role, found.label, found.world_size)
     if known is not None:
         given = {name: resolved.values[name] for name in resolved.given}

@@ -224,6 +224,8 @@ class Monitor:
             self._closed = True
         self._leave(_quietly(lambda: self._pack((time.time(), said))))
         _LIVING.discard(self)
+        if not _LIVING:
+            exits.rest()
 
     def _end_with_process(self) -> None:
         """At the exit of the interpreter: as the process ends, so does the training."""
@@ -349,7 +351,7 @@ class Monitor:
         if isinstance(plain, float) and plain.is_integer():
             plain = int(plain)
         if plain is not None and not (isinstance(plain, int) and abs(plain) < 1 << 63):
-            said = "is no whole number; what comes with it stands at the last step that was"
+            said = "is no whole number; what comes with such a step is not drawn"
             self._refuse("step", ValueError(f"{record.cut(str(plain), 100)} {said}"))
         return plain
 

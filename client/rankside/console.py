@@ -29,6 +29,7 @@ _COLOURS = (
     (0, "\x1b[36m\x1b[1m"),
 )
 _OFF_WORDS = frozenset(("0", "false", "no", "off"))
+_ON_WORDS = frozenset(("", "1", "true", "yes", "on"))
 
 
 class Console:
@@ -112,6 +113,21 @@ def level_of(config: Mapping[str, Any], environ: Mapping[str, str], argv: Sequen
     wanted = LEVELS.get(name, 20)
     said = LEVELS.get(environ.get("PRIMUS_LOG_LEVEL", "").strip().upper())
     return min(wanted, 10 if "--debug" in argv else wanted, wanted if said is None else said)
+
+
+def misread(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Of Primus' variables those that hold what is none of their values, with the choices."""
+    flags = [name for name in ("PRIMUS_LOG_TIMESTAMP", "PRIMUS_LOG_COLOR") if name in environ]
+    notes = [
+        f"{name}: {environ[name][:100]!r} is not allowed and counts as 1; choices: 1, 0"
+        for name in flags
+        if environ[name].strip().lower() not in _ON_WORDS | _OFF_WORDS
+    ]
+    said = environ.get("PRIMUS_LOG_LEVEL", "")
+    if said.strip() and said.strip().upper() not in LEVELS:
+        choices = ", ".join(LEVELS)
+        notes.append(f"PRIMUS_LOG_LEVEL: {said[:100]!r} is not allowed and was ignored; choices: {choices}")
+    return tuple(notes)
 
 
 def _coloured(environ: Mapping[str, str], stream: TextIO | None) -> bool:

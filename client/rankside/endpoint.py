@@ -67,6 +67,15 @@ def named(given: object) -> str:
     raise ValueError(f"endpoint: {given!r} is not allowed; choices: {CHOICES}")
 
 
+def of_ranks(given: object) -> str:
+    """As `named`, of a place that ranks can connect to. Raises ValueError with choices."""
+    text = named(given)
+    host, _, port = text.removeprefix("tcp://").rpartition(":")
+    if text.startswith("tcp://") and "*" in (host, port):
+        raise ValueError(f"endpoint: {text}: no rank can connect there; choices: {CHOICES}")
+    return text
+
+
 def _is_port(text: str) -> bool:
     return text == "*" or (text.isascii() and text.isdecimal() and 0 < int(text[:6]) < 65536)
 

@@ -12,11 +12,20 @@ from typing import Any
 
 from rankside.client import Monitor
 from rankside.level import INFO, Level
+from rankside.transport import warn
+
+_YES = frozenset(("1", "true", "yes", "on"))
+_NO = frozenset(("", "0", "false", "no", "off"))
+_warned: set[str] = set()
 
 
 def disabled(environ: Mapping[str, str] = os.environ) -> bool:
     """Whether RANKSIDE_DISABLE asks for it: anything but an empty one, 0, false, no and off does."""
-    return environ.get("RANKSIDE_DISABLE", "").strip().lower() not in ("", "0", "false", "no", "off")
+    said = environ.get("RANKSIDE_DISABLE", "").strip().lower()
+    if said not in _YES | _NO and said not in _warned:
+        _warned.add(said)
+        warn(f"RANKSIDE_DISABLE: {said[:100]!r} counts as 1, nothing is monitored; choices: 1, 0")
+    return said not in _NO
 
 
 class NoMonitor(Monitor):

@@ -237,7 +237,7 @@ def check_limits(spool_bytes: Any, flush_seconds: Any, endpoint: Any) -> None:
     )
     _demand("flush_seconds", flush_seconds, _is_number(flush_seconds), "a number of seconds from 0")
     try:
-        endpoints.named(endpoints.AUTO if endpoint is None else endpoint)
+        endpoints.of_ranks(endpoints.AUTO if endpoint is None else endpoint)
     except ValueError as error:
         raise ConfigError(f"init(): {error}") from None
 

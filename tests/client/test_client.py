@@ -8,6 +8,7 @@ import inspect
 import itertools
 import os
 import pickle
+import sys
 import textwrap
 import threading
 import time
@@ -19,7 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import rankside
-from rankside import ConfigError, Monitor, NoMonitor, client, wire
+from rankside import ConfigError, Monitor, NoMonitor, client, no_monitor, wire
 from rankside.identity import Hello
 from rankside.leftover import Leftover
 from rankside.record import numbers
@@ -1002,7 +1003,7 @@ def test_a_step_that_is_none_is_told_once(start, texts, given):
     mon.metrics({"loss": 1.0}, step=given)
     mon.throughput(step=given, elapsed_s=1.0)
     (told,) = texts()
-    assert "no whole number; what comes with it stands at the last step that was" in told
+    assert "no whole number; what comes with such a step is not drawn" in told
 
 
 def test_an_artifact_without_a_path_is_refused_and_bytes_are_one(start, records, texts):
@@ -1053,3 +1054,27 @@ def test_a_closed_monitor_leaves_no_socket_to_the_collector(script, here):
     status, _, err = script(body, PYTHONWARNINGS="error::ResourceWarning", PYTHONDEVMODE="1").end()
     assert status == 0
     assert "ResourceWarning" not in err
+
+
+def test_an_endpoint_that_no_rank_can_connect_to_is_refused(start):
+    with pytest.raises(ConfigError, match=r"tcp://\*:5: no rank can connect there; choices: auto"):
+        start(endpoint="tcp://*:5")
+
+
+def test_the_interpreters_exit_is_its_own_again_after_the_last_monitor(start):
+    before = sys.exit
+    mon, other = start(), start(rank=1, world_size=2)
+    mon.close()
+    with pytest.raises(SystemExit) as ended:
+        sys.exit("bad")
+    assert ended.value.args == ("bad",)
+    other.close()
+    assert sys.exit is before
+
+
+def test_a_word_for_disabling_that_is_none_is_told_once(start, monkeypatch, capfd):
+    monkeypatch.setattr(no_monitor, "_warned", set())
+    monkeypatch.setenv("RANKSIDE_DISABLE", "maybe")
+    assert isinstance(start(), NoMonitor)
+    assert isinstance(start(), NoMonitor)
+    assert capfd.readouterr().err.count("RANKSIDE_DISABLE: 'maybe' counts as 1") == 1

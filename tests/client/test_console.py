@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from rankside import console
 from rankside.console import Console, console_of, level_of
 
 AT = 1_767_323_045.5
@@ -146,3 +147,19 @@ def test_what_is_for_the_console_alone_is_in_no_file(start, texts):
 def test_megatron_s_numeric_level_is_the_console_s(start):
     assert start(stderr_sink_level="WARNING").logging_level == 30
     assert sys.argv.count("--debug") == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "bad", "choices"),
+    [
+        ("PRIMUS_LOG_LEVEL", "LOUD", "choices: TRACE, DEBUG, INFO"),
+        ("PRIMUS_LOG_TIMESTAMP", "maybe", "choices: 1, 0"),
+        ("PRIMUS_LOG_COLOR", "always", "choices: 1, 0"),
+    ],
+)
+def test_a_variable_of_primus_that_says_nothing_is_told_with_the_choices(name, bad, choices):
+    (told,) = console.misread({name: bad})
+    assert told.startswith(f"{name}: {bad!r} is not allowed")
+    assert choices in told
+    assert not console.misread(dict.fromkeys(("PRIMUS_LOG_TIMESTAMP", "PRIMUS_LOG_COLOR"), "No"))
+    assert not console.misread({"PRIMUS_LOG_LEVEL": " warn "})
