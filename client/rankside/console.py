@@ -116,17 +116,13 @@ def level_of(config: Mapping[str, Any], environ: Mapping[str, str], argv: Sequen
 
 
 def misread(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Of Primus' variables those that hold what is none of their values, with the choices."""
+    """Of Primus' flags for the console those that are neither on nor off; its level is in remarks.py."""
     flags = [name for name in ("PRIMUS_LOG_TIMESTAMP", "PRIMUS_LOG_COLOR") if name in environ]
     notes = [
         f"{name}: {environ[name][:100]!r} is not allowed and counts as 1; choices: 1, 0"
         for name in flags
         if environ[name].strip().lower() not in _ON_WORDS | _OFF_WORDS
     ]
-    said = environ.get("PRIMUS_LOG_LEVEL", "")
-    if said.strip() and said.strip().upper() not in LEVELS:
-        choices = ", ".join(LEVELS)
-        notes.append(f"PRIMUS_LOG_LEVEL: {said[:100]!r} is not allowed and was ignored; choices: {choices}")
     return tuple(notes)
 
 

@@ -152,7 +152,6 @@ def test_megatron_s_numeric_level_is_the_console_s(start):
 @pytest.mark.parametrize(
     ("name", "bad", "choices"),
     [
-        ("PRIMUS_LOG_LEVEL", "LOUD", "choices: TRACE, DEBUG, INFO"),
         ("PRIMUS_LOG_TIMESTAMP", "maybe", "choices: 1, 0"),
         ("PRIMUS_LOG_COLOR", "always", "choices: 1, 0"),
     ],
@@ -162,4 +161,3 @@ def test_a_variable_of_primus_that_says_nothing_is_told_with_the_choices(name, b
     assert told.startswith(f"{name}: {bad!r} is not allowed")
     assert choices in told
     assert not console.misread(dict.fromkeys(("PRIMUS_LOG_TIMESTAMP", "PRIMUS_LOG_COLOR"), "No"))
-    assert not console.misread({"PRIMUS_LOG_LEVEL": " warn "})
