@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from itertools import islice
 from typing import Any
 
 from rankside import record
 
 _MOST = 50  # of one record
+_MOST_ITEMS, _MOST_CHARACTERS = 1000, 64 << 10  # in these, together
 # Bound by Primus' logger, or by rankside itself: they stand in the line, or steer it
 _IN_THE_LINE = frozenset(
     ("user", "team", "exp", "module_name", "node_ip", "rank", "world_size", "console_only", "file", "line")
@@ -36,6 +38,7 @@ def attached(found: logging.LogRecord) -> dict[str, Any] | None:
 
 
 def _plain(values: dict[Any, Any]) -> dict[str, Any]:
-    some = dict(list(values.items())[:_MOST])
-    plain = record.tree(some)
+    if len(values) > _MOST:
+        values = dict(islice(values.items(), _MOST))
+    plain = record.tree(values, _MOST_ITEMS, _MOST_CHARACTERS)
     return plain if isinstance(plain, dict) else {"extra": plain}

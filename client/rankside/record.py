@@ -18,14 +18,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
+from itertools import islice
 from typing import Any, NamedTuple
 
 import msgpack
 
-from rankside import wire
+from rankside import readable, wire
 
 MAX_TEXT = wire.MAX_BODY - 4096  # bytes of one log text; the rest of the record fits into what is left
 MAX_NAME = 1000  # bytes of the name of an event, a module or a parameter
+MOST_ITEMS = 100_000  # of parameters or of an event: a table of names of 20,000 classes is one
+MOST_CHARACTERS = 16 << 20
+_SHORTEST = 200  # characters that are left of a text when there is no room
+_CUT = "... [rankside: cut here, {} items in all]"
 _REFUSED = "?"  # key of the mark that stands in place of a value that is no number
 _TIMES = ("m", "M")  # kinds of numpy's types: timedelta64, datetime64
 _DEPTH = 6  # nesting shown of a parameter; deeper is text
@@ -160,35 +165,81 @@ def cut(text: str, most: int = MAX_TEXT) -> str:
     return f"{kept} ... [rankside: cut here, {len(text)} characters in all]"
 
 
-def tree(value: Any, depth: int = _DEPTH, above: tuple[int, ...] = ()) -> Any:
-    """Parameters and event fields as plain values: readable text for all else, cycles and depth marked."""
+class _Left:
+    """What one call may still make plain: its work is bounded, whatever it is given."""
+
+    __slots__ = ("characters", "items")
+
+    def __init__(self, items: int, characters: int) -> None:
+        self.items, self.characters = items, characters
+
+    def text(self, text: str) -> str:
+        """Of it, what there is room for."""
+        found = cut(text, max(_SHORTEST, min(MAX_TEXT, self.characters)))
+        self.characters -= len(found)
+        return found
+
+    def share(self, count: int) -> int:
+        """Of so many items, how many may be shown: no container takes all from those behind it."""
+        return count if count * 2 <= self.items else max(0, self.items // 2)
+
+
+def tree(value: Any, items: int = MOST_ITEMS, characters: int = MOST_CHARACTERS) -> Any:
+    """Parameters and event fields as plain values: readable text for all else, cycles and depth marked.
+
+    No more than so many items of containers, and characters; what is cut says so. A mapping's own names and
+    plain values are all there.
+    """
+    left = _Left(items, characters)
     try:
-        return _tree(value, depth, above)
+        if isinstance(value, Mapping):
+            return _mapping(value.items(), _DEPTH, (id(value),), left)
+    except Exception as error:  # noqa: BLE001  a foreign container may raise anything
+        return f"<{type(value).__name__}: {_one_line(error)}>"
+    return _branch(value, _DEPTH, (), left)
+
+
+def _branch(value: Any, depth: int, above: tuple[int, ...], left: _Left) -> Any:
+    try:
+        return _tree(value, depth, above, left)
     except Exception as error:  # noqa: BLE001  a foreign container may raise anything; its neighbours still go
         return f"<{type(value).__name__}: {_one_line(error)}>"
 
 
-def _tree(value: Any, depth: int, above: tuple[int, ...]) -> Any:  # noqa: PLR0911  one line a form
+def _tree(value: Any, depth: int, above: tuple[int, ...], left: _Left) -> Any:  # noqa: PLR0911  one line a form
+    left.items -= 1
     if value is None or isinstance(value, bool | float):
         return value
     if isinstance(value, int):
         return int(value) if -(2**63) <= value < 2**63 else str(value)
     if isinstance(value, str):
-        return cut(str.__str__(value))
+        return left.text(str.__str__(value))
     if id(value) in above:
         return "<itself>"
     if depth and isinstance(value, Mapping):
-        return _mapping(value.items(), depth, (*above, id(value)))
+        return _some_of(value, depth, (*above, id(value)), left)
     if depth and isinstance(value, list | tuple | set | frozenset):
-        return [tree(item, depth - 1, (*above, id(value))) for item in value]
+        count, within = len(value), (*above, id(value))
+        share = left.share(count)
+        found = [_branch(item, depth - 1, within, left) for item in islice(value, share)]
+        return found if share == count else [*found, _CUT.format(count)]
     if depth and type(value).__name__ in ("Namespace", "SimpleNamespace"):
-        return _mapping(vars(value).items(), depth, (*above, id(value)))
-    return _text(value)
+        return _some_of(vars(value), depth, (*above, id(value)), left)
+    return left.text(_text(value))
 
 
-def _mapping(items: Iterable[tuple[Any, Any]], depth: int, above: tuple[int, ...]) -> dict[str, Any]:
+def _some_of(value: Mapping[Any, Any], depth: int, above: tuple[int, ...], left: _Left) -> dict[str, Any]:
+    count = len(value)
+    share = left.share(count)
+    found = _mapping(islice(value.items(), share), depth, above, left)
+    return found if share == count else {**found, "...": _CUT.format(count)}
+
+
+def _mapping(
+    items: Iterable[tuple[Any, Any]], depth: int, above: tuple[int, ...], left: _Left
+) -> dict[str, Any]:
     return {
-        cut(key if isinstance(key, str) else _text(key), MAX_NAME): tree(item, depth - 1, above)
+        cut(key if isinstance(key, str) else _text(key), MAX_NAME): _branch(item, depth - 1, above, left)
         for key, item in items
     }
 
@@ -198,7 +249,9 @@ def _text(value: Any) -> str:
         found = number_or_mark(value) if hasattr(value, "item") else None
         if isinstance(found, int | float) and not math.isnan(found):
             return str(found)
-        return cut(str(value) if hasattr(value, "__fspath__") else repr(value))
+        if isinstance(value, str | bytes | bytearray) and len(value) > MAX_TEXT:
+            return f"{value[:_SHORTEST]!r} ... [rankside: cut here, {len(value)} in all]"
+        return readable.text_of(value)
     except Exception as error:  # noqa: BLE001  a __repr__ may raise anything
         return f"<{type(value).__name__}: its repr raised {_one_line(error)}>"
 

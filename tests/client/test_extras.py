@@ -66,3 +66,29 @@ def test_odd_values_and_too_many_of_them_cost_no_line():
 
     assert seen.texts == ["one", "two", "three"]
     assert [len(found[0]) if found else 0 for found in extras_of(seen)][:2] == [2, 50]
+
+
+class Chatty:
+    def __repr__(self) -> str:
+        logging.getLogger("a").warning("in repr", extra={"chatty": self})
+        return "chatty"
+
+
+def test_a_repr_that_logs_with_itself_comes_to_an_end():
+    with testing.recording() as seen:
+        seen.monitor.capture_logging()
+        logging.getLogger("a").warning("said", extra={"chatty": Chatty()})
+
+    assert seen.texts == ["in repr", "said"]
+    assert extras_of(seen)[1] == [{"chatty": "chatty"}]
+
+
+def test_a_long_list_beside_a_line_is_cut():
+    with testing.recording() as seen:
+        seen.monitor.capture_logging()
+        logging.getLogger("a").warning("said", extra={"ids": list(range(1_000_000)), "shard": 7})
+
+    ((extras,),) = extras_of(seen)
+    assert extras["shard"] == 7
+    assert len(extras["ids"]) <= 1001
+    assert "1000000 items in all" in extras["ids"][-1]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import enum
 import math
 import threading
 import time
 from collections import OrderedDict, UserDict
+from datetime import datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -455,6 +457,85 @@ def test_a_long_value_and_a_long_name_are_cut():
     assert len(name) <= record.MAX_NAME
     assert "5000 characters in all" in name
     assert f"{2 << 20} characters in all" in value
+
+
+def test_containers_beyond_reason_are_cut_and_say_so_and_their_neighbours_are_whole():
+    found = tree({"rows": list(range(1000)), "names": {str(n): n for n in range(1000)}, "lr": 0.1}, items=100)
+    rows, names = found["rows"], found["names"]
+    assert rows[:3] == [0, 1, 2]
+    assert rows[-1] == names["..."] == "... [rankside: cut here, 1000 items in all]"
+    assert 0 < len(rows) + len(names) <= 102
+    assert found["lr"] == 0.1
+
+
+def test_so_much_text_together_and_no_more():
+    found = tree({"a": "x" * 5000, "b": ["y" * 5000] * 3, "c": "short"}, characters=6000)
+    assert found["a"] == "x" * 5000
+    assert all(text.endswith("5000 characters in all]") for text in found["b"])
+    assert found["c"] == "short"
+
+
+class Asked(Exception):
+    """A repr that reads all of a million values."""
+
+
+class Sized:
+    def __init__(self, *held: Any) -> None:
+        self.held = held
+
+    def __len__(self) -> int:
+        return 1_000_000
+
+    def __repr__(self) -> str:
+        raise Asked
+
+
+class Shaped:
+    shape, dtype = (1000, 30), "float64"
+
+    def __repr__(self) -> str:
+        raise Asked
+
+
+class Holds:
+    def __init__(self, *held: Any) -> None:
+        self.held = held
+
+    def __repr__(self) -> str:
+        return f"Holds{self.held!r}"
+
+
+def test_a_repr_that_reads_much_is_not_asked():
+    assert tree(Sized()) == "<Sized of 1000000 items, its text is left out>"
+    assert tree(Shaped()) == "<Shaped of shape [1000, 30], float64, its text is left out>"
+    assert tree(Holds([Shaped()])) == tree(Holds(list(range(1000)))) == "<Holds, its text is left out>"
+    assert tree(Holds(1, "two")) == "Holds(1, 'two')"
+
+
+def test_small_values_of_the_library_are_readable():
+    @dataclasses.dataclass
+    class Config:
+        lr: float = 0.1
+        betas: tuple[float, ...] = (0.9, 0.99)
+
+    found = tree(
+        [
+            datetime(2026, 1, 2),
+            timedelta(seconds=3),
+            Decimal("1.5"),
+            Fraction(1, 3),
+            ValueError("v"),
+            Config(),
+        ]
+    )
+    assert found[:5] == [
+        "datetime.datetime(2026, 1, 2, 0, 0)",
+        "datetime.timedelta(seconds=3)",
+        "Decimal('1.5')",
+        "Fraction(1, 3)",
+        "ValueError('v')",
+    ]
+    assert found[5].endswith("Config(lr=0.1, betas=(0.9, 0.99))")
 
 
 NASTY = st.deferred(
