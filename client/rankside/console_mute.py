@@ -6,7 +6,6 @@ whenever they were added. It touches none of them: what a program configures goe
 
 from __future__ import annotations
 
-from _thread import get_ident
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -48,7 +47,7 @@ class _Muted:
     """One stream. Threads have nothing in common, so that none waits."""
 
     def __init__(self) -> None:
-        self._threads: dict[int, taken.Pieces] = {}
+        self._pieces = taken.ByThread()
         self._ended = False
         self._original: stream_write.Write = str
 
@@ -60,7 +59,9 @@ class _Muted:
             if self._ended or not isinstance(text, str):
                 return original(text)
             try:
-                left, decided = self._pieces().take(stream_write.caller(), text)
+                for forgotten in self._pieces.dead():
+                    original(forgotten)
+                left, decided = self._pieces.mine().take(stream_write.caller(), text)
             except Exception:  # noqa: BLE001  a record of somebody's own: rather twice than not at all
                 return original(text)
             if left:
@@ -72,12 +73,8 @@ class _Muted:
 
         return write
 
-    def _pieces(self) -> taken.Pieces:
-        return self._threads.get(get_ident()) or self._threads.setdefault(get_ident(), taken.Pieces())
-
     def end(self) -> None:
         """Show what was begun and is nobody's."""
         self._ended = True
-        for pieces in list(self._threads.values()):
-            if left := pieces.left(None):
-                self._original(left)
+        for left in self._pieces.all():
+            self._original(left)

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
+from _thread import get_ident
 from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import NamedTuple
@@ -121,6 +123,30 @@ class Pieces:
         told = self._telling if self._telling.has(held) else None
         self._open = held if told is not None and not held.endswith("\n") else ""
         return held, told
+
+
+class ByThread:
+    """Of one stream, what each thread has under way. What those that ended have left is given back."""
+
+    def __init__(self, most: int = 1000) -> None:
+        self._most = most
+        self._threads: dict[int, Pieces] = {}
+
+    def mine(self) -> Pieces:
+        """This thread's."""
+        return self._threads.get(get_ident()) or self._threads.setdefault(get_ident(), Pieces())
+
+    def dead(self) -> list[str]:
+        """What threads that have ended have begun and is no record; looked for where there are many."""
+        if len(self._threads) < self._most:
+            return []
+        living = sys._current_frames()
+        gone = [ident for ident in list(self._threads) if ident not in living]
+        return [left for ident in gone if (left := self._threads.pop(ident).left(None))]
+
+    def all(self) -> list[str]:
+        """The same of every thread."""
+        return [left for pieces in list(self._threads.values()) if (left := pieces.left(None))]
 
 
 def call_of(frame: FrameType | None) -> object:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import threading
 from textwrap import dedent
 
 import pytest
 
+from rankside import taken
 from rankside.wire import Kind
 
 HEAD = """
@@ -243,3 +245,23 @@ def test_what_another_process_has_recorded_is_not_shown_by_a_listener_again(scri
     ]
     assert found == ["from the worker"]
     assert [line.endswith("] : from the worker") for line in err.splitlines()] == [True]
+
+
+def test_what_threads_that_ended_have_begun_is_not_kept_for_ever():
+    pieces = taken.ByThread(most=3)
+    barrier = threading.Barrier(5)
+
+    def begin() -> None:
+        pieces.mine()._held = "begun"
+        barrier.wait(10)
+
+    threads = [threading.Thread(target=begin) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    barrier.wait(10)
+    for thread in threads:
+        thread.join(10)
+    pieces.mine()
+    assert len(pieces._threads) == 5
+    pieces.dead()
+    assert list(pieces._threads) == [threading.get_ident()]
