@@ -24,6 +24,8 @@ from rankside.output_marks import MODULE, ORDER, TAKEN, Marks
 from rankside.transport import warn
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+_TOO_LARGE = "the limit of a file's size (ulimit -f) is reached, the line there may be cut"
+_NO_HELPER = "the helper for captured output makes no room"
 _ROOM_SOON = 3.0  # seconds in which a helper that lives has made room
 _PAUSE = 0.01
 _SCARCE = 1 << 20  # bytes
@@ -34,7 +36,7 @@ class OutputStreams:
     """The interpreter's own streams of the descriptors that are open."""
 
     def __init__(
-        self, marks: Marks, refuse: Callable[[Exception], None], give_up: Callable[[], None]
+        self, marks: Marks, refuse: Callable[[Exception], None], give_up: Callable[[str], None]
     ) -> None:
         self.texts = _open_streams()
         self._marks, self._refuse, self._give_up = marks, refuse, give_up
@@ -42,7 +44,7 @@ class OutputStreams:
         self._undo: list[Callable[[], None]] = []
         self._last = -1  # the stream written last by Python code here
         self._whose: list[object] = [None, None]  # of each stream: thread and call of the line under way
-        self._pieces: dict[tuple[int, int, int], taken.Pieces] = {}
+        self._pieces: dict[tuple[int, int], taken.ByThread] = {}
         self._kept = [0, 0]  # characters of each stream that its own buffer holds
         self._ended = False
 
@@ -61,8 +63,8 @@ class OutputStreams:
     def end(self) -> None:
         """Write as before."""
         self._ended = True
-        for (_, stream, _), pieces in list(self._pieces.items()):
-            if left := pieces.left(None):
+        for (_, stream), pieces in list(self._pieces.items()):
+            for left in pieces.all():
                 self.texts[stream].write(left)
         for undo in self._undo:
             undo()
@@ -111,7 +113,10 @@ class OutputStreams:
         if who == self._whose[stream]:  # it goes on with the line that it has begun
             self._whose[stream] = None if said.endswith("\n") else who
             return [said]
-        left, decided = self._pieces_of(stream).take(frame, said)
+        pieces = self._pieces_of(stream)
+        forgotten = pieces.dead()
+        left, decided = pieces.mine().take(frame, said)
+        left = "".join([*forgotten, left]) if forgotten else left
         self._whose[stream] = None
         if decided is not None and console_mute.is_muted(decided[1]):
             return [left] if left else []
@@ -126,9 +131,9 @@ class OutputStreams:
             self._whose[stream] = who
         return [each for each in (left, decided[0] if decided else "") if each]
 
-    def _pieces_of(self, stream: int) -> taken.Pieces:
-        key = (os.getpid(), stream, get_ident())  # a forked child begins anew
-        return self._pieces.get(key) or self._pieces.setdefault(key, taken.Pieces())
+    def _pieces_of(self, stream: int) -> taken.ByThread:
+        key = (os.getpid(), stream)  # a forked child begins anew
+        return self._pieces.get(key) or self._pieces.setdefault(key, taken.ByThread())
 
     def _put_taken(self, stream: int, text: TextIO, said: str) -> None:
         data = said.encode(text.encoding, text.errors or "strict")
@@ -181,12 +186,15 @@ class OutputStreams:
             try:
                 write()
             except OSError as error:
-                if error.errno not in _FULL or self._ended:
+                if error.errno not in (*_FULL, errno.EFBIG) or self._ended:
                     raise
                 write = again or write
+                if error.errno == errno.EFBIG:  # lowered since; nothing makes room
+                    self._give_up(_TOO_LARGE)
+                    continue
                 deadline = deadline or time.monotonic() + _ROOM_SOON
                 if time.monotonic() > deadline:
-                    self._give_up()
+                    self._give_up(_NO_HELPER)
                 time.sleep(_PAUSE)
             else:
                 return

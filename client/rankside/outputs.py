@@ -8,6 +8,7 @@ records them. What handlers of logging print there is recorded as their records:
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import sys
 import threading
@@ -21,7 +22,6 @@ from rankside import client, endpoint, prints
 from rankside.output_folder import ENDING, OutputFolder
 from rankside.output_marks import Marks
 from rankside.output_streams import OutputStreams
-from rankside.transport import warn
 
 if TYPE_CHECKING:
     from rankside.client import Monitor
@@ -43,6 +43,11 @@ def capture(monitor: Monitor) -> Callable[[], None]:
     try:
         if _active is not None and _active.pid == os.getpid():
             raise RuntimeError("another monitor of this process has the descriptors")
+        limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+        if limit != resource.RLIM_INFINITY:  # the file grows with all that is ever printed
+            raise RuntimeError(
+                f"files may have {limit} bytes here (ulimit -f), and this one has all that is ever printed"
+            )
         return _Capture(monitor).end
     except Exception as error:  # noqa: BLE001  no room, no descriptors, no interpreter to start
         monitor._refuse("capture_logging(fds=True), print is captured instead", error)
@@ -186,7 +191,7 @@ class _Capture:
                     pause = _LOOK
                     continue
                 if self._waiting() > _GIVE_UP:
-                    self._give_up()
+                    self._give_up("the helper for captured output cannot be kept alive")
                     return
                 pause = min(pause * 2, _LONGEST)
                 self._start_helper()
@@ -195,12 +200,12 @@ class _Capture:
                 self._refuse(error)
                 pause = min(pause * 2, _LONGEST)
 
-    def _give_up(self) -> None:
+    def _give_up(self, why: str) -> None:
         """There is no helper that keeps up, or no room."""
         self._over.set()
         self._give_back()
         self._streams.end()
-        warn("the helper for captured output cannot be kept alive: output is no longer captured")
+        self._monitor._tell(f"{why}: output goes where it went before, and is no longer captured")
 
     def _waiting(self) -> int:
         return sum(os.fstat(stream + 1).st_blocks * 512 for stream in self._original)

@@ -110,7 +110,8 @@ class Pieces:
             if self._open and (call == self._call or text == "\n"):
                 line = self._open + text
                 self._open = "" if text.endswith("\n") or len(line) > _LONGEST else line
-                return text, self._telling if not text.strip() or self._telling.has(line) else None
+                goes_on = any(map(self._telling.has, (line, f"{self._telling.message} {text}")))
+                return text, self._telling if goes_on or not text.strip() else None
             telling = teller(frame)
             if telling is None or telling.message is None:
                 self._open = ""

@@ -493,3 +493,29 @@ def test_where_there_is_no_room_from_the_beginning_print_is_captured_instead(her
     done = on_a_small_disk(here, 'print("printed")', "4m")
     assert (done.returncode, done.stdout) == (0, "printed\n")
     assert "print is captured instead" in done.stderr
+
+
+def test_where_files_have_a_limit_print_is_captured_instead(script, here, texts):
+    body = """
+    import resource
+    resource.setrlimit(resource.RLIMIT_FSIZE, (80 << 20, resource.RLIM_INFINITY))
+    """
+    end = "print('trained to the end')"
+    status, out, err = script(dedent(body) + dedent(HEAD) + end, RANKSIDE_ENDPOINT=f"ipc://{here}/no").end()
+    assert (status, out) == (0, "trained to the end\n")
+    assert "ulimit -f" in err
+    assert "trained to the end" in texts()
+
+
+def test_a_limit_of_files_that_is_set_later_ends_the_capture_and_not_the_training(rank):
+    status, out, err = rank("""
+    import resource
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8 << 20, resource.RLIM_INFINITY))
+    for number in range(1000):
+        print(number, "x" * 10_000)
+    print("trained to the end")
+    """).end()
+    assert status == 0, err
+    assert out.count("x") > 999 * 10_000  # the line at the limit may be cut
+    assert "trained to the end" in out
+    assert err.count("is no longer captured") == 1
