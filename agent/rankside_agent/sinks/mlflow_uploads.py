@@ -17,10 +17,10 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from hashlib import sha256
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from rankside_agent.sinks.artifact_places import Places, hashed
 from rankside_agent.sinks.base import Counts
 from rankside_agent.sinks.mlflow_client import may_read
 from rankside_agent.sinks.mlflow_errors import Away, Misplaced, Refused, Unfit
@@ -32,7 +32,6 @@ log = logging.getLogger(__name__)
 MOST_BYTES = 5 << 30  # of a file
 MOST_WAITING = 20_000  # the state holds them all, and is written every few seconds
 _MOST_DONE = 20_000  # remembered; beyond it a file may be put again after a crash
-_MOST_PLACES = 5000
 _MOST_TOLD = 100
 _ENOUGH_WAITING = 200  # before a folder is looked through further
 _AT_ONCE = 100  # that need nothing done, between two that do
@@ -63,7 +62,7 @@ class Uploads:
             state.get("failed", {})
         )  # the same, to be tried again after those
         self._done: dict[str, list[int]] = dict(state.get("done", {}))  # destination: size, time of change
-        self._places: dict[str, str] = dict(state.get("places", {}))  # destination: path it was given to
+        self._places = Places(state.get("places", {}))
         self._left_out = int(state.get("left_out", 0))
         self._why = str(state.get("why", ""))  # the last of them
         self._trouble = str(state.get("trouble", ""))  # of the store
@@ -96,12 +95,7 @@ class Uploads:
 
     def artifact(self, path: Path, folder: str = "") -> None:
         """A file or a folder of the user's, under its own name; two paths never become one."""
-        name = f"{folder}{path.name or 'artifact'}"
-        if self._places.setdefault(name, str(path)) != str(path):
-            name = _hashed(PurePosixPath(name), str(path))
-        while len(self._places) > _MOST_PLACES:
-            self._places.pop(next(iter(self._places)))
-        self.offer(name, path)
+        self.offer(self._places.name(path, f"{folder}{path.name or 'artifact'}"), path)
 
     def pump(self) -> None:
         """Look after the file that is on its way, and send the next one off. Does not wait."""
@@ -143,7 +137,7 @@ class Uploads:
             "waiting": {**self._folders, **self._waiting},
             "failed": self._failed,
             "done": self._done,
-            "places": self._places,
+            "places": self._places.plain(),
             "left_out": self._left_out,
             "why": self._why,
             "trouble": self._trouble,
@@ -270,7 +264,7 @@ def _legal(destination: str) -> str:
     if not odd and not _ILLEGAL.search(destination):
         return destination
     plain = "/".join(_short(_ILLEGAL.sub("_", part)) for part in parts)
-    return _hashed(PurePosixPath(plain), destination)
+    return hashed(PurePosixPath(plain), destination)
 
 
 def _short(part: str) -> str:
@@ -279,11 +273,6 @@ def _short(part: str) -> str:
         if part in _NO_NAMES
         else part.encode("utf-8", "replace")[:_LONGEST_PART].decode("utf-8", "ignore")
     )
-
-
-def _hashed(path: PurePosixPath, of: str) -> str:
-    digest = sha256(of.encode("utf-8", "surrogatepass")).hexdigest()[:6]
-    return str(path.with_name(f"{path.stem}-{digest}{path.suffix}"))
 
 
 class _Job:

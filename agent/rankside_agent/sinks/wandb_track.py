@@ -14,6 +14,7 @@ from typing import Any
 
 from rankside_agent import files
 from rankside_agent.sinks import wandb_names, wandb_place, wandb_run, wandb_server
+from rankside_agent.sinks.artifact_places import Places
 from rankside_agent.sinks.base import Counts, Outcome, Run
 from rankside_agent.sinks.points import Notice, Params, Point, Source
 from rankside_agent.sinks.wandb_folder import LocalRun
@@ -57,6 +58,9 @@ class Track:
         self._rows = Rows(self._ledger, state.get("rows", {}), counts)
         self._confirmed = int(state.get("confirmed", -1))  # the newest row that the server has for sure
         self._uploads = [(str(path), str(at)) for path, at in state.get("uploads", ())]
+        self._places = Places(state.get("places", {}))
+        self._left_out = int(state.get("left_out", 0))  # artifacts
+        self._left_out_why = str(state.get("left_out_why", ""))  # of the last
         self._identity: Identity | None = Identity(*state["identity"]) if state.get("identity") else None
         self._source: Source | None = None
         self._attempt = int(state.get("attempt", 0))
@@ -68,7 +72,13 @@ class Track:
 
     @property
     def note(self) -> str:
-        """Where the rows are, for the operator, if not at the server."""
+        """What the operator should know: artifacts that are left out, and where rows are kept."""
+        left = f"{self._left_out} artifacts left out: {self._left_out_why}" if self._left_out else ""
+        return "\n".join(filter(None, (left, self._whereabouts)))
+
+    @property
+    def _whereabouts(self) -> str:
+        """Where the rows are, if not at the server."""
         command = f"\n    {self._command}" if self._command else ""
         if self._online is not None:
             return ""
@@ -95,6 +105,9 @@ class Track:
             "command": self._command,
             "attempt": self._attempt,
             "uploads": self._uploads,
+            "places": self._places.plain(),
+            "left_out": self._left_out,
+            "left_out_why": self._left_out_why,
         }
 
     def take(self, point: Point) -> None:
@@ -337,9 +350,11 @@ class Track:
             if not path.is_file() or size > LARGEST_UPLOAD:
                 raise ValueError(f"no file of at most {LARGEST_UPLOAD >> 30} GiB")
         except (OSError, ValueError) as error:
-            log.warning("artifact %s is not uploaded: %s", path, error)
+            log.warning("artifact %s is left out: %s", path, error)
+            self._left_out, self._left_out_why = self._left_out + 1, f"{path}: {error}"
+            self._counts.refused += 1
             return
-        name = f"artifacts/{_below(path, Path(self._run.exp_root))}"
+        name = self._places.name(path, f"artifacts/{_below(path, Path(self._run.exp_root))}")
         if self._online is not None:
             self._online.save(path, name)
             self._uploads = [each for each in self._uploads if each[1] != name][-MOST_UPLOADS:]

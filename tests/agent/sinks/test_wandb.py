@@ -260,7 +260,7 @@ def test_events_and_artifacts(offline, caplog):
     )
     offline.deliver()
     assert json.loads(offline.reader.rows()[0]["events/checkpoint"]) == {"path": "/ckpt/100"}
-    assert "/nowhere.json is not uploaded" in caplog.text
+    assert "/nowhere.json is left out" in caplog.text
     sync(offline.double, offline.reader.files()[0].parent)
     assert offline.double.only().uploaded["artifacts/logs/trace [1].json"] == b"{}"
 
@@ -445,3 +445,19 @@ def test_the_variable_that_switches_wandb_off_is_named(offline, monkeypatch, nam
     monkeypatch.setenv(name, value)
     offline.log(offline.run.open(), range(3))
     assert offline.deliver().cursor.remark == f"switched off by {name}={value}"
+
+
+def test_artifacts_of_one_name_are_both_kept_and_one_that_is_left_out_is_told(offline, tmp_path):
+    channel = offline.run.open()
+    for folder in ("first", "second"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "model.pt").write_text(folder)
+        offline.run.add(channel, (Kind.ARTIFACT, (str(tmp_path / folder / "model.pt"),)))
+        offline.deliver()  # each time by another sink
+    offline.run.add(channel, (Kind.ARTIFACT, (str(tmp_path / "missing.bin"),)))
+    remark = offline.deliver().cursor.remark
+    (files,) = (offline.run.exp_root / "wandb").glob("offline-run-*/files/artifacts")
+    assert sorted(path.read_text() for path in files.iterdir()) == ["first", "second"]
+    assert remark.startswith(f"1 artifacts left out: {tmp_path}/missing.bin")
+    assert "wandb sync" in remark
+    assert offline.run.status("wandb")["refused"] == 1
