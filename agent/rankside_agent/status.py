@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from rankside_agent.sinks.supervisor import Supervisor
 
 
+_LONGEST_QUIET = 45  # seconds: half as long again as an idle sink's process is quiet (forwarder.BEAT_SECONDS)
+
+
 def report(agent: Agent) -> dict[str, Any]:
     """The whole state; times are unix seconds, ages seconds."""
     return {
@@ -126,8 +129,18 @@ def _sink(run: Run, name: str) -> dict[str, Any]:
         "next_try": _number(told, "next_try"),
         "last_time": _number(told, "last_time"),
         "unusable": unusable,
+        "quiet": _quiet(told, run.sinks.get(name)),
         **_process(run.sinks.get(name)),
     }
+
+
+def _quiet(told: dict[str, Any], supervisor: Supervisor | None) -> int | None:
+    """Since how many seconds its living process has given no sign: then a call of the tracker goes on."""
+    updated = _number(told, "updated")
+    if updated is None or supervisor is None or supervisor.pid is None:
+        return None
+    seconds = int(time.time() - updated)
+    return seconds if seconds > _LONGEST_QUIET else None
 
 
 def _process(supervisor: Supervisor | None) -> dict[str, Any]:

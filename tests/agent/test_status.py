@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -222,6 +223,18 @@ def test_what_a_reader_has_to_say_is_below_the_table(
     assert "tensorboard: its process ended (exit status 69) and was started 4 times" in text
     assert "mlflow: cannot be used: ImportError: broken" in text
     assert "logfiles: waiting for /a/file" in text
+
+
+def test_a_call_of_a_tracker_that_does_not_come_back_is_told_of(
+    house: House, hello: MakeHello, report: Callable[[], dict[str, Any]], monkeypatch: Any, capsys: Any
+):
+    run, _ = house.open(hello(0))
+    run.sinks["tensorboard"] = SimpleNamespace(pid=17, last_exit=None, starts=1, last_error="")
+    put_cursor(run, state="running", updated=time.time() - 10)
+    assert report()["runs"][0]["readers"][1]["quiet"] is None
+    put_cursor(run, state="running", updated=time.time() - 100)
+    text = "\n".join(shown(report(), monkeypatch, capsys))
+    assert "tensorboard: a call of its tracker goes on since 10" in text
 
 
 def test_a_command_is_on_a_line_of_its_own_and_whole(

@@ -14,6 +14,7 @@ import typer
 
 from rankside_agent import ended, remarks
 from rankside_agent.commands import fail
+from rankside_agent.sinks.supervisor import SILENCE
 from rankside_agent.tail.escape import escape
 
 _LONGEST = 300  # characters of a remark or an error; all of it is in --json
@@ -182,6 +183,8 @@ def _words(reader: dict[str, Any], now: float) -> Iterator[str]:
     if reader.get("process_error") or (reader.get("exit") and not reader.get("pid")):
         why = reader.get("process_error") or f"exit status {reader['exit']}"
         yield f"its process ended ({why}) and was started {reader['starts']} times; it will be again"
+    if reader.get("quiet"):
+        yield f"a call of its tracker goes on since {reader['quiet']} s; it is ended after {SILENCE:.0f} s"
     if reader.get("next_try"):
         yield f"next try in {max(0.0, reader['next_try'] - now):.0f} s: {escape(reader['last_error'])}"
     elif reader["last_error"] and reader["last_error"] not in str(reader.get("remark")):
