@@ -137,8 +137,15 @@ class Line:
         }
 
     def finish(self, outcome: Outcome) -> Iterator[None]:
-        """Upload what is wanted, and tell how it ended. Raises Away."""
+        """Upload what is wanted, and tell how it ended. Raises Away.
+
+        Where another node speaks for the newest attempt, the end and what is left is that one's.
+        """
         if not self._attempt:
+            return
+        if outcome.is_elsewhere(self._log_root.partition("/")[2]):
+            self.flush()
+            yield from self._uploads.drain(everything=True)
             return
         self.flush()
         self._run.settle()

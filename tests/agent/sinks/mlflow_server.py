@@ -337,6 +337,16 @@ class Tracked:
         ended = {"n": attempt, "status": status, "ended": self.run.time, "log_root": log_root}
         self.told([*known, ended])
 
+    def ended_elsewhere(self, status: str, attempt: int) -> None:
+        """The same where only rank 0 of it was on this node, and the last one, of 8, on another."""
+        self.ended(status, attempt)
+        known = json.loads((self.run.path / "run.json").read_text())["attempts"]
+        known[-1].update(world_size=8, ranks={"0": {"pid": 1, "host": "here"}})
+        self.told(known)
+        place = self.run.exp_root / "snapshot" / f"attempt-{attempt}" / "ranks" / "worker-7.json"
+        place.parent.mkdir(parents=True)
+        place.write_text('{"host": "there"}')
+
     def open(self, rank: int = 7, config: dict[str, Any] | None = None, **more: Any) -> int:
         """A channel of a rank."""
         told = {

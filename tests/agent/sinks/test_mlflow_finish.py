@@ -32,6 +32,16 @@ def test_the_status_is_told_when_the_ranks_have_ended_and_not_before(tracked, st
     assert tracked.reader.run.info.end_time == int(tracked.run.time * 1000)
 
 
+def test_a_node_that_no_longer_speaks_for_the_run_leaves_its_status_alone(tracked):
+    tracked.run.metrics(tracked.open(), 1, loss=1.0)
+    tracked.ended("finished")
+    tracked.deliver()
+    tracked.reader.client.set_terminated(tracked.reader.run.info.run_id, "FAILED")  # by the other node
+    tracked.ended_elsewhere("finished", attempt=2)
+    tracked.deliver()
+    assert tracked.reader.run.info.status == "FAILED"
+
+
 def test_logs_and_traces_are_uploaded_where_the_parameters_say_so(tracked, tmp_path):
     exp = tracked.run.exp_root
     files = {
