@@ -82,6 +82,7 @@ class Batches:
         run_id = self._run.id
         fresh = [item for item in items if not self._suspects.refused(run_id, kind, item)]
         self._count(kind, len(items) - len(fresh))
+        fresh = self._fitting(kind, fresh)
         if not fresh:
             return
         try:
@@ -97,6 +98,18 @@ class Batches:
                 raise
             self._look_into(kind, fresh, again, fresh)
             log.info("%s that the tracker failed at together were sent apart: %s", kind, failure)
+
+    def _fitting(self, kind: str, items: list[Any]) -> list[Any]:
+        """Without those whose names the store is known not to take."""
+        legal = [name for name, *_ in self._legal(kind, items)]
+        misfits = self._run.tracker.misfits(self._run.id, kind, legal)
+        fitting = []
+        for item, name in zip(items, legal, strict=True):
+            if name in misfits:
+                self._left_out(kind, item, misfits[name])
+            else:
+                fitting.append(item)
+        return fitting
 
     def _ask(self, kind: str, items: list[Any]) -> None:
         self._run.tracker.log_batch(self._run.id, kind, self._legal(kind, items))
@@ -136,10 +149,13 @@ class Batches:
         if self._revived > 3:
             raise refusal  # somebody deletes it as fast as it is restored
 
-    def _leave_out(self, kind: str, item: Any, why: Exception) -> None:
+    def _left_out(self, kind: str, item: Any, why: object) -> None:
         self._count(kind, 1)
         if self._suspects.first_of(self._run.id, kind, item[0]):
             log.error("%s %r is refused by the tracker and left out: %s", kind, item[0], why)
+
+    def _leave_out(self, kind: str, item: Any, why: Exception) -> None:
+        self._left_out(kind, item, why)
         self._refused_now += 1
         if self._refused_now >= MOST_REFUSED:
             raise Away(f"{MOST_REFUSED} entries were refused one by one, and others wait: {why}")

@@ -9,19 +9,22 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import logging
 import os
 import re
 import tempfile
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from rankside.secrets import known_values, masked_text
-from rankside_agent.sinks import answers, mlflow_database, tracker_environ
+from rankside_agent.sinks import answers, mlflow_database, mlflow_plain_files, tracker_environ
 from rankside_agent.sinks.mlflow_errors import Away, Refused, Unfit, sorted_out
-from rankside_agent.sinks.mlflow_place import absolute_uri, folder_of, tracking_uri
+from rankside_agent.sinks.mlflow_place import absolute_uri, database_file, folder_of, tracking_uri
+
+log = logging.getLogger(__name__)
 
 CALL_SECONDS = 10
 UPLOAD_SECONDS = 120  # without a word; a server may hand a large file on before it answers
@@ -41,6 +44,7 @@ _AT_MOST = {"MLFLOW_HTTP_REQUEST_TIMEOUT": CALL_SECONDS, "MLFLOW_DATABRICKS_ENDP
 _SECRETS = ("MLFLOW_TRACKING_TOKEN", "MLFLOW_TRACKING_PASSWORD", "DATABRICKS_TOKEN")
 _PREFIXES = ("MLFLOW_", "DATABRICKS_")
 
+_SQL = re.compile(r"\(raised as a result of [^)]*\) | \[SQL: .*")  # SQLAlchemy quotes all values
 _DATABASE = re.compile(r"(sqlite|mysql|postgresql|mssql)\b")
 _DRIVERS = {  # module: what installs it
     "psycopg": "psycopg[binary]",
@@ -84,6 +88,7 @@ class Tracker:
         self.exp_root = exp_root
         self._remote = self.uri.startswith(("http:", "https:", "databricks"))
         self._client = self._connect(installed, folder / "sinks")
+        self._files = None if self._remote else mlflow_plain_files.root_of(self._client)
         from mlflow.entities import Metric, Param, RunTag
 
         self._entities = {"metrics": Metric, "params": Param, "tags": RunTag}
@@ -99,6 +104,10 @@ class Tracker:
         """Metrics (key, value, ms, step), params or tags (key, value), in one request."""
         make = self._entities[kind]
         self.call("log_batch", run_id, **{kind: [make(*item) for item in items]})
+
+    def misfits(self, run_id: str, kind: str, names: Iterable[str]) -> dict[str, str]:
+        """Names that this store cannot hold, and why; to be asked before each request."""
+        return mlflow_plain_files.misfits(self._files, run_id, kind, names) if self._files else {}
 
     def upload(self, artifact_uri: str, path: Path, destination: str) -> None:
         """Put a file; may take long. Raises also Unfit, where the file cannot be read."""
@@ -137,7 +146,7 @@ class Tracker:
                 answers.watch_mlflow()
             if database:
                 _try_once()
-                mlflow_database.make(self.uri, folder, lambda uri: MlflowClient(tracking_uri=uri))
+                return self._database_client(MlflowClient, folder)
             return MlflowClient(tracking_uri=self.uri)
         except ImportError as error:
             raise Away(self._no_library(error, bool(database))) from None
@@ -145,6 +154,17 @@ class Tracker:
             if ":" not in self.uri or self.uri.startswith("file:"):
                 raise Away(_NO_FILES.format(**known)) from None
             raise Away(f"{known['uri']}: {self._sorted(error)}") from None
+
+    def _database_client(self, make: Callable[..., Any], folder: Path) -> Any:
+        file = database_file(self.uri)
+        if file is not None and mlflow_database.is_gone(file):
+            log.warning("%s was deleted or replaced: the points that it held are gone", file)
+            mlflow_database.forget(self.uri)
+        mlflow_database.make(self.uri, folder, lambda uri: make(tracking_uri=uri))
+        client = make(tracking_uri=self.uri)
+        if file is not None:
+            mlflow_database.connected(file)
+        return client
 
     def _no_library(self, error: ImportError, database: bool) -> str:
         if database and error.name and error.name.partition(".")[0] in _DRIVERS:
@@ -187,7 +207,8 @@ class Tracker:
 
     def _shown(self, text: object) -> str:
         """Fit to be shown: in one line, of bounded length, without what is secret."""
-        return masked_text(" ".join(str(text).split()), self._secrets)[:_LONGEST_TEXT]
+        plain = _SQL.sub("", " ".join(str(text).split()))
+        return masked_text(plain, self._secrets)[:_LONGEST_TEXT]
 
 
 def prepare(environ: MutableMapping[str, str], folder: Path, exp_root: str) -> None:
@@ -206,6 +227,7 @@ def prepare(environ: MutableMapping[str, str], folder: Path, exp_root: str) -> N
 def _try_once() -> None:
     """MLflow tries a database that cannot be opened ten times, in 100 s; the forwarder does, and says so."""
     database: Any = importlib.import_module("mlflow.store.db.utils")
+    logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)  # pages of SQL for each failure
     if hasattr(database, "MAX_RETRY_COUNT"):
         database.MAX_RETRY_COUNT = 1
 

@@ -6,11 +6,13 @@ them, or a second run that begins at the same time, leaves a file that no MLflow
 
 from __future__ import annotations
 
+import importlib
 import os
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 from rankside_agent.sinks.mlflow_place import database_file
 
@@ -36,6 +38,39 @@ def make(uri: str, folder: Path, create: Callable[[str], object]) -> None:
     finally:
         _clear(fresh)
         _clear(beside)
+
+
+def is_gone(path: Path) -> bool:
+    """Whether the file that this process has connected to lies there no more, or another one does."""
+    return path in _connected and _connected[path] != _file(path)
+
+
+def connected(path: Path) -> None:
+    """This process has."""
+    _connected[path] = _file(path)
+
+
+def forget(uri: str) -> None:
+    """Have MLflow connect anew: it keeps stores, and connections to a file that was deleted, for good."""
+    stores: Any = importlib.import_module("mlflow.tracking._tracking_service.registry")
+    databases: Any = importlib.import_module("mlflow.store.tracking.sqlalchemy_store")
+    kept = getattr(stores.TrackingStoreRegistry, "_get_store_with_resolved_uri", None)
+    if kept is not None and hasattr(kept, "cache_clear"):
+        kept.cache_clear()
+    engine = getattr(databases.SqlAlchemyStore, "_engine_map", {}).pop(uri, None)
+    if engine is not None:
+        engine.dispose()
+
+
+_connected: dict[Path, tuple[int, int] | None] = {}
+
+
+def _file(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _put(beside: Path, path: Path) -> None:

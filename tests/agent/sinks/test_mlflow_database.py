@@ -13,6 +13,7 @@ from contextlib import closing
 import pytest
 
 from rankside_agent.sinks import mlflow_database
+from rankside_agent.sinks.forwarder import Forwarder
 from rankside_agent.sinks.mlflow_place import database_file
 
 MAKE = """
@@ -111,3 +112,32 @@ def test_another_that_came_first_is_not_replaced(tmp_path):
 def test_only_a_file_with_an_absolute_path_is_made(uri, file):
     found = database_file(uri)
     assert (str(found) if found else None) == file
+
+
+def test_one_that_is_deleted_in_mid_run_is_made_anew_at_the_next_try(make_run, monkeypatch, caplog):
+    import mlflow_server
+
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    run = make_run()
+    path = run.exp_root / "mlflow.db"
+    channel = run.open()
+    forwarder = Forwarder(run.path, "mlflow", jitter=lambda: -1.48)
+    forwarder.hurry()
+    for step in range(3):
+        run.metrics(channel, step, loss=1.0)
+    deadline = time.monotonic() + 150
+    while not forwarder.drained:
+        forwarder.round()
+        assert time.monotonic() < deadline, forwarder.cursor.last_error
+    path.unlink()
+    for step in range(3, 6):
+        run.metrics(channel, step, loss=1.0)
+    forwarder.drained = False
+    while not forwarder.drained:
+        forwarder.round()
+        assert time.monotonic() < deadline, forwarder.cursor.last_error
+    reader = mlflow_server.MLflowReader(f"sqlite:///{path}", run.key)
+    assert reader.scalars("loss") == [(3, 1.0), (4, 1.0), (5, 1.0)]
+    assert forwarder.cursor.failures <= 2
+    assert "was deleted or replaced" in caplog.text
+    assert "INSERT" not in forwarder.cursor.last_error + caplog.text

@@ -85,6 +85,24 @@ def test_a_store_of_plain_files_is_refused_in_one_clear_message(make_tracked, mo
     assert "Traceback" not in caplog.text
 
 
+def test_names_that_a_store_of_plain_files_cannot_hold_are_refused_alone(make_tracked, monkeypatch, caplog):
+    import mlflow_server
+
+    tracked = make_tracked()
+    uri = f"file:{tracked.run.exp_root}/mlruns"
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    channel = tracked.open()
+    for step in (1, 2):
+        tracked.run.metrics(channel, step, **{"loss": 1.0, "loss/val": 2.0, "acc": 3.0, "é" * 200: 4.0})
+        tracked.deliver()
+    reader = mlflow_server.MLflowReader(uri, tracked.key)
+    assert reader.scalars("loss") == [(1, 1.0), (2, 1.0)]
+    assert reader.scalars("acc") == [(1, 3.0), (2, 3.0)]
+    assert tracked.run.status("mlflow")["refused"] == 4
+    assert "metrics 'loss/val' is refused by the tracker" in caplog.text
+
+
 def test_a_database_needs_the_full_library(tmp_path):
     with pytest.raises(Away, match="pip install mlflow`"):
         Tracker(tmp_path, str(tmp_path), environ={}, installed=lambda _name: False)
