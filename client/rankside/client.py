@@ -101,7 +101,10 @@ class Monitor:
             if not transport.awake:
                 transport.wake()
         except Exception as error:  # noqa: BLE001
-            self._spare_metrics(values, step, error)
+            try:
+                self._spare_metrics(values, step, error)
+            except RecursionError:  # not a frame is left to say so
+                self._lost[2] = dict.get(self._lost, 2, 0) + 1
 
     def throughput(self, /, step: int | None = None, **fields: Any) -> None:
         """One sample of speed, each figure where it is known.

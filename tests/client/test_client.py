@@ -1078,3 +1078,19 @@ def test_a_word_for_disabling_that_is_none_is_told_once(start, monkeypatch, capf
     assert isinstance(start(), NoMonitor)
     assert isinstance(start(), NoMonitor)
     assert capfd.readouterr().err.count("RANKSIDE_DISABLE: 'maybe' counts as 1") == 1
+
+
+def test_metrics_at_the_limit_of_recursion_are_there_or_counted(start, records):
+    mon, returned = start(), 0
+
+    def deeper(step):
+        nonlocal returned
+        mon.metrics({"loss": 1.0}, step=step)
+        returned += 1
+        deeper(step + 1)
+
+    with pytest.raises(RecursionError):
+        deeper(0)
+    mon.close()
+    lost = sum(counts.get("metrics", 0) for _, counts in records(Kind.DROPPED))
+    assert len(records(Kind.METRICS)) + lost == returned
