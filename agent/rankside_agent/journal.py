@@ -342,7 +342,8 @@ class Reader:
 
     def go_back(self, position: Position) -> None:
         """Read again from `position`, which this reader has passed. Cannot fail: the next read goes there."""
-        self.close()
+        if position.segment != self.position.segment:
+            self.close()  # else it is kept: somebody may have removed it
         self.position, self._sought, self.lost = position, False, 0
 
     def close(self) -> None:
@@ -410,21 +411,38 @@ class Reader:
         return True
 
     def _seek(self) -> None:
-        """To `position`, by way of its segment's start: the header and what was opened since make `state`."""
-        target, self.state, self._headed = self.position, State(), False
+        target = self.position
+        try:
+            self._go_to(target)
+        except OSError:
+            self.close()
+            self.position = target
+            raise
+        self._sought = True
+
+    def _go_to(self, target: Position) -> None:
+        """By way of its segment's start: the header and what was opened since make `state`."""
+        self.state, self._headed = State(), False
+        if self._fd >= 0:
+            self._at, self.position = 0, Position(target.segment, 0)
+            self._take_until(target.offset)
+            return
         numbers = segments(self._folder)
         # without a segment of that number the next; where all are older, it is another journal, begun anew
         number = next((each for each in numbers if each >= target.segment), numbers[0] if numbers else 0)
         if not number or not self._enter(number):
             self.position = Position(0, 0)
         elif number == target.segment:
-            while self._at < target.offset:  # to no other segment: this one may have been cut meanwhile
-                left = target.offset - self._at
-                if not self._take(self._bytes(min(1 << 20, left)), [], left):
-                    break
+            self._take_until(target.offset)
         elif target.segment:
             self.skipped += max(0, number - target.segment)
-        self._sought = True
+
+    def _take_until(self, offset: int) -> None:
+        """To no other segment: this one may have been cut meanwhile."""
+        while self._at < offset:
+            left = offset - self._at
+            if not self._take(self._bytes(min(1 << 20, left)), [], left):
+                break
 
 
 def segments(folder: Path) -> list[int]:

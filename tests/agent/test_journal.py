@@ -532,6 +532,21 @@ def test_a_reader_can_go_back(tmp_path: Path, info: Info, logged: Logged):
         assert list(rest(reader)) == whole[at + 1 :]
 
 
+def test_a_reader_goes_back_in_a_segment_whose_name_is_gone(tmp_path: Path, info: Info, logged: Logged):
+    in_segments(tmp_path, info, logged)
+    reader = Reader(tmp_path)
+    first = reader.read()
+    place, then = reader.position, list(rest(reader))
+    last = [entry for entry in then if entry.after.segment == reader.position.segment]
+    for path in tmp_path.glob("*.seg"):
+        path.unlink()
+    assert first
+    reader.go_back(Position(reader.position.segment, 0))
+    assert list(rest(reader)) == last
+    reader.go_back(place)  # in another one, which nobody holds
+    assert list(rest(reader)) == []
+
+
 # -- any sequence of events -----------------------------------------------------------------------------
 
 

@@ -447,11 +447,13 @@ def test_facts_that_cannot_be_read_are_waited_for_told_and_never_overwritten(
 
 
 def test_a_state_folder_that_is_removed_under_a_living_run_costs_no_line(
-    house: House, hello: MakeHello, logged: Logged
+    house: House, hello: MakeHello, logged: Logged, until: Callable[..., None]
 ):
     run, channel = house.open(hello(0))
     run.accept(channel, logged(1, "line 1"))
-    shutil.rmtree(house.state)
+    until(lambda: log_path(house).exists() and house.lines(log_path(house)), "the first line")
+    gone = house.state.rename(house.state.with_name("gone"))  # at once: the writer makes files in there
+    shutil.rmtree(gone, ignore_errors=True)
     run.accept(channel, logged(2, "line 2"))  # into what nobody finds any more, and readers hold open
     house.tick()
     assert any(f"{run.folder}: was removed" in report for report in house.reports)
