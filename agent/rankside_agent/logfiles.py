@@ -409,7 +409,8 @@ class LogFiles:
         """Whether a file of this channel was written to since it began."""
         for path in paths(self._root / info["log_root"], info["module"], info).values():
             with suppress(OSError):
-                if path.stat().st_mtime > info["opened"]:
+                found = path.stat()
+                if found.st_size and found.st_mtime > info["opened"]:  # an empty one was made, and no more
                     return True
         return False
 

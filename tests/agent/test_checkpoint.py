@@ -109,3 +109,13 @@ def test_nothing_there_is_told_from_what_cannot_be_read_and_what_is_damaged(tmp_
         stored_json(tmp_path / "damaged")
     with pytest.raises(OSError, match="directory"):
         stored_json(tmp_path)
+
+
+def test_files_that_were_made_and_never_written_leave_no_doubt(written: Scene):
+    checkpoint.forget(written.root / "logfiles.json")
+    for path in written.exp.rglob("*.log"):
+        path.write_bytes(b"")
+    written.take_up()
+    assert not written.files.remark
+    written.drain()
+    assert written.texts() == lines(10)
