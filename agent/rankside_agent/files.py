@@ -53,6 +53,6 @@ def stored_json(path: Path) -> Any:
 def read_json(path: Path) -> Any:
     """The value, or None where there is none or it is no JSON."""
     try:
-        return json.loads(path.read_bytes())
+        return stored_json(path)
     except (OSError, ValueError):
         return None

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 # Of one file's size, processor time and memory: what an agent needs is small, but it grows with its age
 _RAISED = (resource.RLIMIT_FSIZE, resource.RLIMIT_CPU, resource.RLIMIT_AS, resource.RLIMIT_DATA)
-_FILES = 65536  # 64 ranks have some 300 files; the usual soft limit of 1024 is met by a few runs
+_FILES = 65536  # 64 ranks have some 300 files, and tail opens one a log: a few runs meet the usual 1024
 
 
 def lift(report: Callable[[str], None]) -> None:
@@ -19,15 +19,20 @@ def lift(report: Callable[[str], None]) -> None:
     for which in _RAISED:
         _, hard = resource.getrlimit(which)
         resource.setrlimit(which, (hard, hard))
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _FILES if hard == resource.RLIM_INFINITY else min(hard, _FILES)
-    if soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    allow_many_files()
     if file_bytes() < sys.maxsize:
         report(
             f"no file of this agent may be larger than {file_bytes()} bytes (the hard limit of `ulimit -f` "
             "where it was started): journals and log files go on in new ones before that, a tracker's cannot"
         )
+
+
+def allow_many_files() -> None:
+    """Raise the soft limit of open files."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _FILES if hard == resource.RLIM_INFINITY else min(hard, _FILES)
+    if soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def file_bytes() -> int:

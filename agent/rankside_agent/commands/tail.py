@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import signal
 import time
 from collections.abc import Callable
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn, TypeVar
 
 import typer
 
+from rankside_agent import limits
 from rankside_agent.commands import fail
 from rankside_agent.tail import filters, session
 from rankside_agent.tail.escape import escape
@@ -33,7 +33,6 @@ T = TypeVar("T")
 _LINES = 20
 _COLOURS = ("auto", "always", "never")
 _LOOK = 0.3  # seconds between looks for a run that is to come
-_FILES = 65536  # one is open for each log followed, and large runs have more ranks than the usual 1024
 
 
 def tail(
@@ -97,7 +96,8 @@ def tail(
         screen=screen,
         say=say,
     )
-    _allow_many_files()
+    with suppress(ValueError, OSError):
+        limits.allow_many_files()
     try:
         _perform(job, follow, places)
     except (KeyboardInterrupt, BrokenPipeError) as left:
@@ -200,10 +200,3 @@ def _why_nothing(job: session.Job, places: list[Path]) -> str:
     modules = sorted({folder.module for folder in folders})
     ranks = ranks_of({label for folder in folders for label in folder.ranks}) or "unknown"
     return f"no such logs in {where}; there are modules {', '.join(modules)} and ranks {ranks}"
-
-
-def _allow_many_files() -> None:
-    with suppress(ValueError, OSError):
-        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        most = _FILES if hard == resource.RLIM_INFINITY else min(hard, _FILES)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))
