@@ -14,9 +14,10 @@ socket="/tmp/rankside-$(id -u)/job-${SLURM_JOB_ID:?run this with sbatch}.sock"
 export RANKSIDE_ENDPOINT="ipc://$socket"
 export RANKSIDE_STATE_DIR="/var/tmp/rankside-$(id -u)/job-${SLURM_JOB_ID}"
 
-# --overlap: the agent's step shares the nodes' resources with the training's step.
+# --overlap: the agent's step shares the nodes' resources with the training's step. No other agent will forward
+# what trackers did not take by the job's end: they get two minutes, of which a healthy one needs none.
 srun --overlap --ntasks-per-node=1 --cpus-per-task=1 --kill-on-bad-exit=0 \
-    rankside agent &
+    rankside agent --flush 120 &
 agents=$!
 
 # Slurm's TERM goes on to both steps: the agents then serve living ranks for their grace, and leave.

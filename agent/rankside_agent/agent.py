@@ -52,12 +52,14 @@ class Agent:
         self.state_dir = settings.resolved_state_dir()
         self.started = time.time()
         self.stopping_since: float | None = None
+        self._asked_to_stop = self._heeded = 0  # signals that came, and those acted on
         self._now_at_once = False
         self._dispossessed = False  # another agent has our state folder
         self._idle_since = time.monotonic()
         self._served = False
         self._said: dict[str, float] = {}
         self._wakefd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._hear_signals()  # whoever sees our socket may send one
         limits.lift(self.report)
         self._state_lock = self._lock_state()
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
@@ -83,10 +85,6 @@ class Agent:
 
     def run(self) -> None:
         """Serve until stopped, then leave in order."""
-        for number in _STOPPING:
-            signal.signal(number, self._on_signal)
-        for number in _IGNORED:
-            signal.signal(number, signal.SIG_IGN)
         logger.info(
             f"rankside {__version__} agent, pid {os.getpid()}, listens on {self.target}; "
             f"state in {self.state_dir}; {len(self.registry.runs)} unfinished runs"
@@ -114,6 +112,7 @@ class Agent:
         poller.register(self._wakefd, zmq.POLLIN)
         self._carefully(lambda: self._tick(time.monotonic()))  # what the dead left comes first
         ticked = time.monotonic()
+        self._heed_signals()
         while not self._may_leave():
             ready = dict(poller.poll(int(_TICK * 1000)))
             if self.endpoint.socket in ready:
@@ -126,6 +125,7 @@ class Agent:
             if now - ticked >= _TICK:
                 ticked = now
                 self._carefully(lambda: self._tick(time.monotonic()))
+            self._heed_signals()
 
     def _lock_state(self) -> Lock:
         return Lock(self.state_dir / "lock", f"the state folder {self.state_dir}")
@@ -191,7 +191,7 @@ class Agent:
             return True
         if self.stopping_since is not None:
             over = now - self.stopping_since > self.settings.stop_grace_seconds
-            return over or not self.registry.living()
+            return over or not (self.registry.living() or self.registry.opening())
         patience = self.settings.idle_exit_seconds if self._served else _FIRST_RUN
         return self.auto and now - self._idle_since > patience
 
@@ -209,9 +209,20 @@ class Agent:
 
     # -- small things --------------------------------------------------------------------------------
 
+    def _hear_signals(self) -> None:
+        for number in _STOPPING:
+            signal.signal(number, self._on_signal)
+        for number in _IGNORED:
+            signal.signal(number, signal.SIG_IGN)
+
     def _on_signal(self, _number: int, _frame: Any) -> None:
-        self.stop()
+        self._asked_to_stop += 1
         self._wake()
+
+    def _heed_signals(self) -> None:
+        while self._heeded < self._asked_to_stop:
+            self._heeded += 1
+            self.stop()
 
     def _wake(self) -> None:
         os.eventfd_write(self._wakefd, 1)

@@ -230,6 +230,10 @@ class Registry:
         """Whether any run is not done and delivered."""
         return bool(self.runs or self._opening)
 
+    def opening(self) -> bool:
+        """Whether a channel waits for its run's folder to answer: what it left is not taken in before."""
+        return bool(self._opening)
+
     def living(self) -> list[tuple[Run, Channel]]:
         """Every channel whose process has not ended."""
         return [(run, channel) for run in self.runs.values() for channel in run.living()]
@@ -245,8 +249,10 @@ class Registry:
         deadline = time.monotonic() + seconds
         for run in self.runs.values():
             run.writer.stop(seconds)
-            for supervisor in run.sinks.values():
-                supervisor.stop(drain=True)
+            try:
+                run.drain()
+            except Exception as error:  # noqa: BLE001  one run's trouble is not the others'
+                self._report(f"run {run.folder.name}: {type(error).__name__}: {error}")
         for run in self.runs.values():
             run.close(max(0.0, deadline - time.monotonic()))
 

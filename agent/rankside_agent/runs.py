@@ -447,6 +447,16 @@ class Run:
         """Twice a second: watch the sinks, and let go of journal that every reader has passed."""
         if not (self.logs.intact() and self.points.intact()):
             self._remake()
+        self._watch_sinks(now)
+        self._pass_on_remark()
+        self.answers.tick(now)
+        for channel in self._silence.found(now, self.channels.values()):
+            self.points.silent(channel.index)
+            self.answers.silent(channel, PATIENCE)
+        self.logs.drop_before(self.writer.durable().segment)
+        self._limit_journal(now)
+
+    def _watch_sinks(self, now: float) -> None:
         for name in self.facts["sinks"]:
             supervisor = self.sinks.get(name)
             if supervisor is None or (supervisor.done() and self.living()):
@@ -458,13 +468,6 @@ class Run:
             if supervisor.starts > max(starts, 1):
                 log = self.folder / "sinks" / f"{name}.log"
                 self._report(f"sink {name} ended ({supervisor.last_exit}) and was started again; see {log}")
-        self._pass_on_remark()
-        self.answers.tick(now)
-        for channel in self._silence.found(now, self.channels.values()):
-            self.points.silent(channel.index)
-            self.answers.silent(channel, PATIENCE)
-        self.logs.drop_before(self.writer.durable().segment)
-        self._limit_journal(now)
 
     def _pass_on_remark(self) -> None:
         """What the writer of the files has to say to their readers, or cannot."""
@@ -519,6 +522,12 @@ class Run:
             if self._told.setdefault(name, self.points.end) != self.points.end and supervisor.done():
                 del self.sinks[name], self._told[name]  # an attempt came and went since: begin again
         return len(self.sinks) == len(self.facts["sinks"]) and all(s.done() for s in self.sinks.values())
+
+    def drain(self) -> None:
+        """Let the sinks come to their end, also those of ranks that came after the last look."""
+        self._watch_sinks(time.monotonic())
+        for supervisor in self.sinks.values():
+            supervisor.stop(drain=True)
 
     def close(self, seconds: float) -> None:
         """Stop the readers, wherever they are: they go on from their cursors."""

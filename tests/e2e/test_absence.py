@@ -88,3 +88,11 @@ def test_one_very_big_record_is_cut_and_says_so_and_its_neighbours_are_whole(nod
     assert (before, after) == ("before", "after")
     assert big.endswith(f"... [rankside: cut here, {size} characters in all]")
     assert len(big) <= 1 << 20
+
+
+def test_an_agent_told_to_stop_the_moment_it_is_seen_first_writes_what_was_left(node, numbers):
+    node.finish(node.rank("for number in range(100): log.info('line %d', number)"))
+    agent = node.agent(wait=False)
+    node.until((node.base / "a.sock").exists, "the agent's socket")  # it listens, and is still starting
+    assert node.end(agent) == 0, node.log("agent")
+    assert numbers(node.texts(0)) == list(range(100))

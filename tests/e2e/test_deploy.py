@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 ROOT = Path(__file__).parents[2]
 JOB = f"9{os.getpid()}"
@@ -27,8 +28,12 @@ def test_the_slurm_script_runs_agent_and_training_and_leaves_nothing_behind(node
         program.chmod(0o755)
     train = node.base / "train.py"
     train.write_text(
-        f"import rankside\nwith rankside.init(exp_root={str(node.exp)!r}, rank=0, world_size=1) as mon:\n"
-        "    for number in range(100): mon.log(f'line {number}')\n"
+        "import rankside\n"
+        f"mon = rankside.init(exp_root={str(node.exp)!r}, rank=0, world_size=1, disable_tensorboard=False)\n"
+        "with mon:\n"
+        "    for number in range(100):\n"
+        "        mon.log(f'line {number}')\n"
+        "        mon.metrics({'loss': number}, step=number)\n"
     )
     env = {**node.env, "PATH": f"{programs}:{os.environ['PATH']}", "SLURM_JOB_ID": JOB}
     done = subprocess.run(
@@ -42,6 +47,8 @@ def test_the_slurm_script_runs_agent_and_training_and_leaves_nothing_behind(node
     try:
         assert done.returncode == 0, done.stderr
         assert numbers(node.texts(0)) == list(range(100))
+        shown = EventAccumulator(str(node.exp / "tensorboard"), size_guidance={"scalars": 0}).Reload()
+        assert [point.step for point in shown.Scalars("loss")] == list(range(100))
         pid = int(re.findall(r"agent, pid (\d+)", done.stderr)[0])
         assert not Path(f"/proc/{pid}").exists()
     finally:

@@ -14,6 +14,10 @@ def agent(
     endpoint: Annotated[str, typer.Option(help="Where ranks connect: a path, or tcp on this host.")] = "",
     state_dir: Annotated[str, typer.Option(help="Journals and cursors; a local disk.")] = "",
     auto: Annotated[bool, typer.Option(help="Leave when all runs are done and delivered.")] = False,
+    flush: Annotated[
+        float | None,
+        typer.Option(min=0, help="Seconds for trackers to catch up after a stop (stop_flush_seconds)."),
+    ] = None,
     debug: Annotated[bool, typer.Option(help="Log at DEBUG.")] = False,
 ) -> None:
     """Run this node's agent in the foreground until SIGTERM or Ctrl-C.
@@ -29,7 +33,9 @@ def agent(
 
     set_up_log("DEBUG" if debug else "INFO")
     try:
-        settings = load(config or None, endpoint=endpoint or None, state_dir=state_dir or None)
+        settings = load(
+            config or None, endpoint=endpoint or None, state_dir=state_dir or None, stop_flush_seconds=flush
+        )
     except (ValueError, OSError) as error:
         fail(str(error), 2)
     try:
