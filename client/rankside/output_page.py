@@ -56,7 +56,7 @@ class OutputPage:
 
     def confirm(self) -> None:
         """It is written."""
-        _WORD.pack_into(self._map, _CONFIRMED, self._number)
+        self._set(_CONFIRMED, self._number)
 
     def recorded(self, has: Callable[[str, int], bool]) -> tuple[int, int]:
         """How far it is recorded; `has(spool, seq)` is asked where that is not confirmed."""
@@ -74,7 +74,11 @@ class OutputPage:
 
     def pass_on(self, stream: int, at: int) -> None:
         """All up to `at` is."""
-        _WORD.pack_into(self._map, _PASSED[stream], at)
+        self._set(_PASSED[stream], at)
+
+    def _set(self, place: int, value: int) -> None:
+        # one copy: `pack_into` clears the word first, and a SIGKILL then would leave 0
+        self._map[place : place + _WORD.size] = _WORD.pack(value)
 
     @property
     def spool(self) -> str:

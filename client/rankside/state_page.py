@@ -49,7 +49,8 @@ class StatePage:
 
     def census(self, dropped: list[int], announced: list[int]) -> None:
         """Note what was dropped, and what of it has been said."""
-        _CENSUS.pack_into(self._map, 0, *dropped, *announced)
+        # one copy over the old figures: `pack_into` clears them first, and a SIGKILL then would leave none
+        self._map[: _CENSUS.size] = _CENSUS.pack(*dropped, *announced)
 
     def unannounced(self) -> dict[str, int]:
         """What was dropped and not said yet, by kind."""
@@ -59,11 +60,11 @@ class StatePage:
     def announce(self) -> None:
         """All that was dropped has been said."""
         counts = _CENSUS.unpack_from(self._map)
-        _CENSUS.pack_into(self._map, 0, *counts[:16], *counts[:16])
+        self.census(list(counts[:16]), list(counts[:16]))
 
     def in_memory(self, seq: int) -> None:
         """Note that `seq` is the newest record that no file holds; 0 where there is none any more."""
-        _ALONE.pack_into(self._map, _ALONE_AT, seq)
+        self._map[_ALONE_AT : _ALONE_AT + _ALONE.size] = _ALONE.pack(seq)  # as above
 
     def last_in_memory(self) -> int:
         """That record: what nobody had of those before it went with the process."""

@@ -165,6 +165,7 @@ def test_a_testimony_tells_what_returned(tmp_path: Path):
     for number in (1, 2):
         witness.begun("s", Call(number, "log", {"level": "INFO"}))
     witness.returned("s", 1)
+    (tmp_path / "1-0-2.jsonl").touch()  # killed before it could say who it is
     (account,) = accounts(tmp_path)
     assert json.dumps(account.facts["rank"]) == "0"
     assert [(call.number, returned) for _, call, returned in account.calls("log")] == [(1, True), (2, False)]

@@ -63,9 +63,12 @@ class Account:
 
 
 def accounts(folder: Path) -> list[Account]:
-    """Of all processes, in the order of their starts and ranks."""
+    """Of all processes that came to say who they are, in the order of their starts and ranks."""
     found = [_account(path) for path in folder.glob("*.jsonl")]
-    return sorted(found, key=lambda each: (each.facts["start"], each.facts["rank"], each.facts["born"]))
+    return sorted(
+        (each for each in found if each.facts),
+        key=lambda each: (each.facts["start"], each.facts["rank"], each.facts["born"]),
+    )
 
 
 def _account(path: Path) -> Account:
