@@ -6,11 +6,13 @@ for: a test module says `pytest_plugins = ["mlflow_server"]`.
 
 from __future__ import annotations
 
+import fcntl
 import http.client
 import json
 import math
 import os
 import re
+import signal
 import socket
 import sqlite3
 import subprocess
@@ -20,12 +22,13 @@ import time
 import urllib.request
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from rankside_agent.sinks import mlflow_run
@@ -297,14 +300,65 @@ def free_port() -> int:
         return int(found.getsockname()[1])
 
 
+class SharedServer(Server):
+    """One server for all of pytest's workers: the first starts it, the last ends it.
+
+    A worker that uses it holds a lock, which goes with it however it ends.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._known = folder / "process.json"
+        self._users = (folder / "users").open("a")
+
+    def join(self) -> SharedServer:
+        """Use the one that runs, or start one."""
+        with self._alone():
+            fcntl.flock(self._users, fcntl.LOCK_SH)
+            if (process := self._running()) is None:
+                self.start()
+                assert self.process is not None
+                process = psutil.Process(self.process.pid)
+                told = {"port": self.port, "pid": process.pid, "created": process.create_time()}
+                self._known.write_text(json.dumps(told))
+        self.port = json.loads(self._known.read_text())["port"]
+        self.uri = f"http://127.0.0.1:{self.port}"
+        return self
+
+    def leave(self) -> None:
+        """End it where nobody else uses it."""
+        with self._alone(), suppress(BlockingIOError):
+            fcntl.flock(self._users, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if (process := self._running()) is not None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait(10)
+            self._known.unlink(missing_ok=True)
+        self._users.close()
+
+    def _running(self) -> psutil.Process | None:
+        with suppress(OSError, psutil.NoSuchProcess):
+            known = json.loads(self._known.read_text())
+            found = psutil.Process(known["pid"])
+            if found.create_time() == known["created"] and found.status() != psutil.STATUS_ZOMBIE:
+                return found
+        return None
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        with (self.folder / "gate").open("a") as gate:
+            fcntl.flock(gate, fcntl.LOCK_EX)
+            yield
+
+
 @pytest.fixture(scope="session")
 def mlflow_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """One server for all tests; they take experiments of their own."""
-    server = Server(tmp_path_factory.mktemp("mlflow"))
-    try:
-        yield server.start()
-    finally:
-        server.stop()
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "mlflow-server"
+    folder.mkdir(exist_ok=True)
+    server = SharedServer(folder).join()
+    yield server
+    server.leave()
 
 
 @pytest.fixture

@@ -88,7 +88,7 @@ def test_every_record_is_counted_once_and_delivered(run, read, name):
         run.metrics(forked, step, loss=-2.0)
     run.add(last, (Kind.THROUGHPUT, (200, {"elapsed_s": 0.25})), (Kind.METRICS, ("no", "metrics", "at all")))
     run.end(last)
-    run.drain(name)
+    run.deliver(name)
     status = run.status(name)
     assert status["read"] == run.journal.state.records == 602
     assert (status["delivered"], status["skipped"], status["failed"]) == (201, 400, 1)
@@ -128,7 +128,7 @@ def test_nothing_is_lost_or_doubled_when_the_process_is_killed_at_any_instant(ru
                 watching.refresh()
         process.send_signal(signal.SIGKILL)
         process.wait(10)
-    run.drain(name)
+    run.deliver(name)
     expected = [(at, float(at)) for at in range(step)]
     assert read(run).scalars("loss") == expected
     assert watching.refresh().scalars("loss") == expected
@@ -137,39 +137,25 @@ def test_nothing_is_lost_or_doubled_when_the_process_is_killed_at_any_instant(ru
 
 
 @every_sink
-def test_the_end_of_stdin_delivers_what_is_there(run, read, until, name):
-    channel = run.open()
-    process = run.start(name)
-    until(lambda: run.status(name).get("state") == "running")
-    for step in range(5000):
-        run.metrics(channel, step, loss=1.0)
-    run.finish(process)
-    assert len(read(run).scalars("loss")) == 5000
-
-
-@every_sink
-def test_a_process_ignores_the_signals_of_a_scancel(run, read, until, name):
-    channel = run.open()
-    process = run.start(name)
-    until(lambda: run.status(name).get("state") == "running")
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
-        process.send_signal(number)
-    run.metrics(channel, 1, loss=1.0)
-    until(lambda: run.status(name).get("delivered") == 1)
-    run.finish(process)
-
-
-@every_sink
-def test_it_waits_for_a_journal_that_is_not_there_yet_or_does_not_grow(run, read, until, name):
+def test_a_process_waits_for_a_journal_outlives_a_scancel_and_delivers_what_is_there_at_its_end(
+    run, read, until, name
+):
     points = run.path / "journal" / "points"
     points.rename(run.path / "elsewhere")
     process = run.start(name)
     until(lambda: run.status(name).get("state") == "running")
     (run.path / "elsewhere").rename(points)
     channel = run.open()
-    run.metrics(channel, 1, loss=1.0)
+    run.metrics(channel, 0, loss=1.0)
     until(lambda: run.status(name).get("delivered") == 1)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
+        process.send_signal(number)
+    run.metrics(channel, 1, loss=1.0)
+    until(lambda: run.status(name).get("delivered") == 2)
+    for step in range(2, 5000):
+        run.metrics(channel, step, loss=1.0)
     run.finish(process)
+    assert len(read(run).scalars("loss")) == 5000
 
 
 @every_sink
@@ -182,9 +168,9 @@ def test_a_torn_end_of_the_journal_is_waited_for_not_read(run, read, name):
     longer = segment.read_bytes()
     for torn in (longer[:-1], whole + b"\xff" * 40):
         segment.write_bytes(torn)
-        run.drain(name)
+        run.deliver(name)
     segment.write_bytes(longer)
-    run.drain(name)
+    run.deliver(name)
     assert read(run).scalars("loss") == [(1, 1.0), (2, 2.0)]
     assert balanced(run.status(name))
 
@@ -233,7 +219,7 @@ def test_numbers_that_are_none_arrive_as_they_are(run, read, name):
     for step, value in enumerate((1.0, math.nan, math.inf, -math.inf, 2.0)):
         run.metrics(channel, step, loss=value, other=1.0)
     run.metrics(channel, 5, loss="text", tensor={"?": "Tensor of shape [4]"}, other=1.0)
-    run.drain(name)
+    run.deliver(name)
     values = [float(value) for _, value in read(run).scalars("loss")]
     shown, refused = ODD_NUMBERS.get(name, ("[1.0, nan, inf, -inf, 2.0]", 0))
     assert str(values) == shown
