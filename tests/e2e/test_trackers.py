@@ -43,10 +43,15 @@ def status_of(node, reader):
     return next(each for each in run["readers"] if each["reader"] == reader)
 
 
-def test_the_last_rank_is_shown_by_every_tracker_and_its_variables_reach_the_sinks(node, mlflow):
+def test_the_last_rank_is_shown_by_every_tracker_and_no_secret_of_the_training_is(node, mlflow):
+    secret = "hunter2hunter2hunter2"
     node.agent()  # without a tracker's variable in its own environment
+    environ = {"MLFLOW_TRACKING_TOKEN": secret, "MY_PASSWORD": secret, "PLAIN": "shown", "COPY": f"x{secret}"}
+    params = f"mon.params(api_key='{secret}', url='https://me:{secret}@host/x', lr=1)\n"
     ranks = [
-        node.rank(train(1, 101, f"{rank}.0"), rank=rank, world=2, settings=ALL, **node.tracking)
+        node.rank(
+            params + train(1, 101, f"{rank}.0"), rank=rank, world=2, settings=ALL, **node.tracking, **environ
+        )
         for rank in (0, 1)
     ]
     node.finish(*ranks)
@@ -57,6 +62,12 @@ def test_the_last_rank_is_shown_by_every_tracker_and_its_variables_reach_the_sin
     assert mlflow().run.info.status == "FINISHED"
     assert _event_file_scalars(node) == expected
     assert WandbReader(node.exp).scalars("lm loss") == expected
+    told = mlflow().run.data.params
+    assert told["env__PLAIN"] == "shown"
+    assert told["lr"] == "1"
+    assert secret not in json.dumps([told, mlflow().run.data.tags])
+    held = [path for root in (node.state, node.exp) for path in root.rglob("*") if path.is_file()]
+    assert [path for path in held if secret.encode() in path.read_bytes()] == []
 
 
 def _event_file_scalars(node):
@@ -66,36 +77,27 @@ def _event_file_scalars(node):
     return [(event.step, event.value) for event in shown.Scalars("lm loss")]
 
 
-ENDS = {
-    "FINISHED": ("", 0),
-    "FAILED": ("raise RuntimeError('out of memory')", 1),
-    "KILLED": ("os.kill(os.getpid(), signal.SIGKILL)", -9),
-}
-
-
-@pytest.mark.parametrize("status", ENDS)
-def test_the_run_ends_as_the_worst_of_its_ranks_did(node, mlflow, status):
-    end, code = ENDS[status]
+def test_a_second_attempt_goes_on_in_the_same_run_and_each_ends_as_the_worst_of_its_ranks_did(node, mlflow):
     node.agent()
-    bad = node.rank(train(1, 5) + end, rank=0, world=2, settings=MLFLOW, **node.tracking)
-    last = node.rank(train(1, 5), rank=1, world=2, settings=MLFLOW, **node.tracking)
-    node.finish(bad, code=code)
-    node.finish(last)
-    delivered(node)
-    assert mlflow().run.info.status == status
 
+    def attempt(body, end, code):
+        bad = node.rank(train(1, 5) + end, rank=0, world=2, settings=MLFLOW, **node.tracking)
+        last = node.rank(body, rank=1, world=2, settings=MLFLOW, **node.tracking)
+        node.finish(bad, code=code)
+        node.finish(last)
+        delivered(node)
+        return mlflow().run
 
-def test_a_second_attempt_goes_on_in_the_same_run_and_its_changed_parameters_are_recorded(node, mlflow):
-    node.agent()
-    node.finish(
-        node.rank("mon.params(world_size=8, lr=0.1)\n" + train(1, 13), settings=MLFLOW, **node.tracking)
+    first = attempt(
+        "mon.params(world_size=8, lr=0.1)\n" + train(1, 13), "raise RuntimeError('out of memory')", 1
     )
-    delivered(node)
-    first = mlflow().run
-    again = "mon.params(world_size=4, lr=0.1)\n" + train(11, 21, "step + 0.5")
-    node.finish(node.rank(again, settings=MLFLOW, **node.tracking))
-    delivered(node)
-    second = mlflow().run
+    assert first.info.status == "FAILED"
+    second = attempt(
+        "mon.params(world_size=4, lr=0.1)\n" + train(11, 21, "step + 0.5"),
+        "os.kill(os.getpid(), signal.SIGKILL)",
+        -9,
+    )
+    assert second.info.status == "KILLED"
     assert second.info.run_id == first.info.run_id
     assert second.data.params["world_size"] == "8"
     assert second.data.params["attempt_2.world_size"] == "4"
@@ -121,21 +123,6 @@ def test_a_tracker_that_never_answers_delays_nothing_but_itself(node, mlflow, ml
     mlflow_proxy.trouble = ""
     delivered(node)
     assert len(mlflow().scalars("lm loss")) == 1000
-
-
-def test_no_secret_of_the_training_stays_on_the_disk_or_reaches_a_tracker(node, mlflow):
-    secret = "hunter2hunter2hunter2"
-    node.agent()
-    body = train(1, 5) + f"mon.params(api_key='{secret}', url='https://me:{secret}@host/x', lr=1)"
-    environ = {"MLFLOW_TRACKING_TOKEN": secret, "MY_PASSWORD": secret, "PLAIN": "shown", "COPY": f"x{secret}"}
-    node.finish(node.rank(body, settings=MLFLOW, **node.tracking, **environ))
-    delivered(node)
-    params = mlflow().run.data.params
-    assert params["env__PLAIN"] == "shown"
-    assert params["lr"] == "1"
-    assert secret not in json.dumps([params, mlflow().run.data.tags])
-    held = [path for root in (node.state, node.exp) for path in root.rglob("*") if path.is_file()]
-    assert [path for path in held if secret.encode() in path.read_bytes()] == []
 
 
 @pytest.mark.chaos
