@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sqlite3
@@ -16,28 +17,78 @@ from rankside_agent.sinks import mlflow_database
 from rankside_agent.sinks.forwarder import Forwarder
 from rankside_agent.sinks.mlflow_place import database_file
 
+# Processes as the sinks', forked once the library is there: each says what it made
 MAKE = """
-import sys
+import json, os, sys
 from pathlib import Path
+import mlflow.store.tracking.sqlalchemy_store
 from rankside_agent.sinks.mlflow_client import Tracker
-uri, folder, exp_root = sys.argv[1:]
-print("ready", flush=True)
-sys.stdin.readline()
-tracker = Tracker(Path(folder), exp_root, {"MLFLOW_TRACKING_URI": uri})
-experiment = tracker.call("create_experiment", Path(folder).name)
-print("made", experiment, flush=True)
+
+def make(uri, folder, exp_root):
+    tracker = Tracker(Path(folder), exp_root, {"MLFLOW_TRACKING_URI": uri})
+    print("made", tracker.call("create_experiment", Path(folder).name), flush=True)
+
+def forked(go, *told):
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.read(go, 1)
+            make(*told)
+        finally:
+            os._exit(0)
+    return pid
+
+for line in sys.stdin:
+    go, started = os.pipe()
+    pids = [forked(go, *told) for told in json.loads(line)]
+    print(json.dumps(pids), flush=True)
+    os.write(started, b"." * len(pids))
+    for pid in pids:
+        os.waitpid(pid, 0)
+    os.close(go)
+    os.close(started)
+    print("all ended", flush=True)
 """
 
 
-def maker(tmp_path, name, uri):
-    """A process that is about to connect."""
-    return subprocess.Popen(
-        [sys.executable, "-c", MAKE, uri, str(tmp_path / name), str(tmp_path / "exp")],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
+class Makers:
+    """Processes that make a database, and what they say."""
+
+    def __init__(self):
+        self._parent = subprocess.Popen(
+            [sys.executable, "-c", MAKE],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+
+    def start(self, uri, tmp_path, *names):
+        """One of each name, together; their ids."""
+        told = [(uri, str(tmp_path / name), str(tmp_path / "exp")) for name in names]
+        self._parent.stdin.write(f"{json.dumps(told)}\n")
+        self._parent.stdin.flush()
+        return json.loads(self._parent.stdout.readline())
+
+    def said(self):
+        """What they said, once all have ended."""
+        said = []
+        for line in self._parent.stdout:
+            if line == "all ended\n":
+                return said
+            said.append(line)
+        raise AssertionError("their parent has ended")
+
+    def close(self):
+        self._parent.communicate(timeout=60)
+
+
+@pytest.fixture(scope="module")
+def makers():
+    """To be forked from one process, which has MLflow already."""
+    made = Makers()
+    yield made
+    made.close()
 
 
 def experiments(path):
@@ -45,32 +96,26 @@ def experiments(path):
         return sorted(name for (name,) in database.execute("SELECT name FROM experiments"))
 
 
-def test_runs_that_begin_together_share_one_database(tmp_path):
+def test_runs_that_begin_together_share_one_database(makers, tmp_path):
     path = tmp_path / "all.db"
-    makers = [maker(tmp_path, f"run-{n}", f"sqlite:///{path}") for n in range(2)]
-    for each in makers:
-        assert each.stdout.readline() == "ready\n"
-    said = [each.communicate("go\n", timeout=120)[0] for each in makers]
-    assert [text.startswith("made ") for text in said] == [True] * 2
+    makers.start(f"sqlite:///{path}", tmp_path, "run-0", "run-1")
+    assert [text.startswith("made ") for text in makers.said()] == [True] * 2
     assert experiments(path) == ["Default", "run-0", "run-1"]
     assert [name for name in os.listdir(tmp_path) if name.startswith(".")] == []
 
 
-def test_a_process_that_is_killed_while_it_makes_one_leaves_none_or_a_whole_one(tmp_path):
+def test_a_process_that_is_killed_while_it_makes_one_leaves_none_or_a_whole_one(makers, tmp_path):
     path = tmp_path / "all.db"
-    first = maker(tmp_path, "run", f"sqlite:///{path}")
-    assert first.stdout.readline() == "ready\n"
-    first.stdin.write("go\n")
-    first.stdin.flush()
+    (first,) = makers.start(f"sqlite:///{path}", tmp_path, "run")
     growing = tmp_path / "run" / "sinks" / "mlflow-new.db"
     deadline = time.monotonic() + 60
     while not path.exists() and not (growing.exists() and growing.stat().st_size > 100_000):
         assert time.monotonic() < deadline
-    first.send_signal(signal.SIGKILL)
-    first.wait()
+    os.kill(first, signal.SIGKILL)
+    assert makers.said() == []
     assert not path.exists()
-    again = maker(tmp_path, "run", f"sqlite:///{path}")
-    assert "made" in again.communicate("go\n", timeout=120)[0]
+    makers.start(f"sqlite:///{path}", tmp_path, "run")
+    assert [text.startswith("made ") for text in makers.said()] == [True]
     assert experiments(path) == ["Default", "run"]
     assert not growing.exists()
 
