@@ -76,7 +76,16 @@ NAMED = {"WANDB_PROJECT": "told-project", "WANDB_RUN_NAME": "told-name", "WANDB_
 TRAININGS: dict[str, dict[str, Any]] = {
     "nothing": {"steps": 100},
     "on": {"config": {**ALL_ON, "log_throughput": True}, "steps": 100},
-    "others": {"config": OTHERS, "steps": 20, "environ": {"MLFLOW_TRACKING_URI": DB}},
+    "others": {
+        "config": OTHERS,
+        "steps": 20,
+        "environ": {
+            "DATABRICKS_HOST": "http://127.0.0.1:9",
+            "MLFLOW_TRACKING_URI": DB,
+            "WANDB_API_KEY": "0" * 40,
+            "WANDB_MODE": "offline",
+        },
+    },
     "titan": {"config": {"metrics": TITAN_ON}, "steps": 20, "world_size": 2},
     "titan_others": {"config": {"metrics": TITAN_OTHERS}, "steps": 20, "world_size": 2, "environ": NAMED},
     "framework": {"config": {"framework": "torchtitan"}, "steps": 20},
@@ -110,15 +119,6 @@ TRAININGS: dict[str, dict[str, Any]] = {
     "verbose": {"environ": {"PRIMUS_LOG_LEVEL": "DEBUG", "PRIMUS_LOG_TIMESTAMP": "0"}},
     "terse": {"environ": {"PRIMUS_LOG_LEVEL": "ERROR"}},
     "debug": {"argv": ["--debug"]},
-    "databricks": {
-        "config": {"disable_mlflow": False, "disable_wandb": False},
-        "environ": {
-            "DATABRICKS_HOST": "http://127.0.0.1:9",
-            "MLFLOW_TRACKING_URI": DB,
-            "WANDB_API_KEY": "0" * 40,
-            "WANDB_MODE": "offline",
-        },
-    },
 }
 
 
@@ -266,7 +266,7 @@ VARIABLES: dict[str, Row] = {
     "Megatron's logging_level": Row(
         lambda s: s.log.partition("logging_level is ")[2][:2], "nothing", "20", "sink_level", "40"
     ),
-    "WANDB_API_KEY": Row(lambda s: s.has("WANDB_API_KEY is not set"), "on", True, "databricks", False),
+    "WANDB_API_KEY": Row(lambda s: s.has("WANDB_API_KEY is not set"), "on", True, "others", False),
     "WANDB_PROJECT": Row(
         lambda s: s.wandb["project"],
         *("titan", "Primus-Titan-Pretrain-team_user", "titan_others", "told-project"),
@@ -274,7 +274,7 @@ VARIABLES: dict[str, Row] = {
     "WANDB_RUN_NAME": Row(lambda s: s.wandb["display_name"], "titan", "titan", "titan_others", "told-name"),
     "WANDB_TEAM": Row(lambda s: s.wandb["entity"], "titan", "", "titan_others", "told-team"),
     "MLFLOW_TRACKING_URI": Row(lambda s: s.there("mlflow.db"), "on", True, "others", False),
-    "DATABRICKS_HOST": Row(lambda s: s.has("neither is DATABRICKS_HOST"), "on", True, "databricks", False),
+    "DATABRICKS_HOST": Row(lambda s: s.has("neither is DATABRICKS_HOST"), "on", True, "others", False),
 }
 
 
