@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import fcntl
+import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,7 +31,7 @@ from rankside_agent.demo.trackers import TRACKERS
 STEPS = 12
 RANKS = 2
 DEADLINE = 150  # seconds; a run takes 20 on two idle cores
-STEP = re.compile(r"\[rank-(\d)/2\]\[DEBUG\] +\[-*train\.py:\d+\] : step (\d+): \d+ ms$")
+STEP = re.compile(r"\[rank-(\d)/[12]\]\[DEBUG\] +\[-*train\.py:\d+\] : step (\d+): \d+ ms$")
 
 
 class Run(NamedTuple):
@@ -38,14 +43,23 @@ class Run(NamedTuple):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the first run of this module's demo is."""
-    return tmp_path_factory.mktemp("demo")
+    """Where the first run of this module's demo is, for all of pytest's workers."""
+    base = tmp_path_factory.getbasetemp()
+    path = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "demo"
+    path.mkdir(exist_ok=True)
+    return path
 
 
 @pytest.fixture(scope="module")
 def first(folder: Path) -> Run:
-    """The demo, run once."""
-    return demo(f"--ranks={RANKS}", f"--steps={STEPS}", f"--dir={folder}")
+    """The demo, run once: by the first worker that wants it."""
+    told = folder.with_name("demo.json")
+    with folder.with_name("demo.lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not told.exists():
+            run = demo(f"--ranks={RANKS}", f"--steps={STEPS}", f"--dir={folder}")
+            told.write_text(json.dumps(run))
+    return Run(*json.loads(told.read_text()))
 
 
 START = "from rankside_agent.cli import main; main()"
@@ -142,14 +156,16 @@ def test_it_names_commands_that_work_as_they_are_printed(first: Run) -> None:
 
 
 def test_a_second_run_in_the_same_folder_is_a_second_attempt_and_all_trackers_are_checked(
-    first: Run, folder: Path
+    first: Run, folder: Path, tmp_path: Path
 ) -> None:
+    """Of one rank: whose run it was before proves nothing."""
     users_own = {
         "MLFLOW_TRACKING_URI": "http://127.0.0.1:9",
         "WANDB_MODE": "online",
         "WANDB_API_KEY": "x" * 40,
     }
-    options = (f"--ranks={RANKS}", f"--steps={STEPS}", f"--dir={folder}")
+    folder = Path(shutil.copytree(folder, tmp_path / "demo"))  # other tests read the first one
+    options = ("--ranks=1", f"--steps={STEPS}", f"--dir={folder}")
     second = demo(*options, f"--trackers={','.join(TRACKERS)}", **users_own)
     assert second.code == 0, second.output
     for tracker in TRACKERS.values():
@@ -171,23 +187,50 @@ def test_without_keeping_nothing_is_left(tmp_path: Path) -> None:
 
 
 def test_a_training_that_fails_is_a_failed_demo_and_shows_why(tmp_path: Path) -> None:
-    (tmp_path / "accounts").write_text("in the way of the ranks' accounts")
-    failed = demo("--ranks=1", "--steps=10", f"--dir={tmp_path}")
+    (tmp_path / "pydoc_data").mkdir()
+    (tmp_path / "pydoc_data" / "__init__.py").touch()
+    (tmp_path / "pydoc_data" / "topics.py").write_text("raise FileExistsError('no text to train on')")
+    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    failed = demo("--ranks=1", "--steps=10", f"--dir={tmp_path}/demo", PYTHONPATH=path)
     assert failed.code == 1
     assert "training ended with status 1" in failed.output
     assert "FileExistsError" in failed.output
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
-def test_a_signal_ends_every_process(tmp_path: Path, number: signal.Signals) -> None:
+def trains(folder: Path, _family: list[psutil.Process]) -> bool:
+    path = folder / "training.log"
+    return path.exists() and "step 3:" in path.read_text(errors="replace")
+
+
+def imports_torch(_folder: Path, family: list[psutil.Process]) -> bool:
+    """The launcher is about to."""
+    return any("torch.distributed.run" in each.cmdline() and maps_torch(each) for each in family)
+
+
+def maps_torch(process: psutil.Process) -> bool:
+    return any("libtorch" in each.path for each in process.memory_maps())
+
+
+@pytest.mark.parametrize(
+    ("number", "met", "processes"),
+    [
+        pytest.param(signal.SIGINT, trains, RANKS + 3, id="SIGINT while it trains"),  # agent, tail, torchrun
+        pytest.param(signal.SIGTERM, imports_torch, 3, id="SIGTERM while it starts"),
+    ],
+)
+def test_a_signal_ends_every_process(
+    tmp_path: Path,
+    number: signal.Signals,
+    met: Callable[[Path, list[psutil.Process]], bool],
+    processes: int,
+) -> None:
     command = [sys.executable, "-m", "rankside_agent", "demo", "--ranks=2", "--steps=100000"]
     process = subprocess.Popen(
         [*command, f"--dir={tmp_path}"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
     try:
-        wait_for_text(tmp_path / "training.log", "step 3:")
-        family = psutil.Process(process.pid).children(recursive=True)
-        assert len(family) >= RANKS + 3  # agent, tail, torchrun
+        family = family_once(process, lambda found: met(tmp_path, found))
+        assert len(family) >= processes
         process.send_signal(number)
         time.sleep(0.1)
         process.send_signal(number)  # the impatient second one must not leave half of them running
@@ -200,10 +243,18 @@ def test_a_signal_ends_every_process(tmp_path: Path, number: signal.Signals) -> 
     assert [member for member in left if member.status() != psutil.STATUS_ZOMBIE] == []
 
 
-def wait_for_text(path: Path, text: str) -> None:
+def family_once(
+    process: subprocess.Popen[bytes], met: Callable[[list[psutil.Process]], bool]
+) -> list[psutil.Process]:
+    """All below the process, as soon as they are met in a certain state."""
     deadline = time.monotonic() + DEADLINE
-    while not (path.exists() and text in path.read_text(errors="replace")):
-        assert time.monotonic() < deadline, f"{path} does not show {text!r}"
+    while True:
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        with suppress(psutil.NoSuchProcess):
+            family = psutil.Process(process.pid).children(recursive=True)
+            if met(family):
+                return family
         time.sleep(0.1)
 
 
@@ -232,8 +283,6 @@ def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
 
 
 def test_two_demos_in_one_folder_do_not_mix(tmp_path: Path) -> None:
-    import fcntl
-
     with open(tmp_path / ".lock", "w", encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         refused = demo(f"--dir={tmp_path}")
