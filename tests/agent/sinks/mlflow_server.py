@@ -331,7 +331,8 @@ class SharedServer(Server):
             fcntl.flock(self._users, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if (process := self._running()) is not None:
                 os.killpg(process.pid, signal.SIGKILL)
-                process.wait(10)
+            if self.process is not None:  # another worker's, else
+                self.process.wait(10)
             self._known.unlink(missing_ok=True)
         self._users.close()
 
