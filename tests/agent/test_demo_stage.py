@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import threading
 from pathlib import Path
 
 import psutil
@@ -49,6 +50,20 @@ def test_leaving_ends_every_process_and_what_it_started(stage: Stage, module: st
         assert set(living(family)) == set(family)
     assert living(family) == []
     assert not stage.short.exists()
+
+
+def test_a_signal_at_any_instant_of_a_start_leaves_no_process_behind(stage: Stage) -> None:
+    def start_until_interrupted(seconds: float) -> None:
+        timer = threading.Timer(seconds, signal.raise_signal, [signal.SIGINT])
+        with stage:
+            timer.start()
+            while True:
+                stage.start("sleeper", "sleeper")
+
+    for turn in range(20):
+        with pytest.raises(KeyboardInterrupt):
+            start_until_interrupted(turn / 2000)
+        assert living(psutil.Process().children()) == []
 
 
 def test_an_error_on_the_way_ends_them_too(stage: Stage) -> None:

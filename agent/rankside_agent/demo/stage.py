@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 
@@ -62,18 +62,19 @@ class Stage:
     def start(self, name: str, *arguments: str, shown: bool = False) -> None:
         """`python -m` with these arguments; what it prints goes to `{name}.log`, or to the terminal."""
         log = None if shown else (self.folder / f"{name}.log").open("wb")
-        process = subprocess.Popen(
-            [sys.executable, "-m", *arguments],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT if log else None,
-            cwd=self.folder,  # `-m` looks for modules where it starts; nothing of that kind is here
-            env=self._environment(os.environ),
-            start_new_session=True,  # Ctrl-C is for us alone: we end the others in order
-        )
+        with _signals_held_back():  # one that came in between would leave it running
+            process = subprocess.Popen(
+                [sys.executable, "-m", *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT if log else None,
+                cwd=self.folder,  # `-m` looks for modules where it starts; nothing of that kind is here
+                env=self._environment(os.environ),
+                start_new_session=True,  # Ctrl-C is for us alone: we end the others in order
+            )
+            self._running.append((name, process))
         if log is not None:
             log.close()
-        self._running.append((name, process))
 
     def _environment(self, ours: Mapping[str, str]) -> dict[str, str]:
         kept = {name: value for name, value in ours.items() if not name.startswith(_FOREIGN)}
@@ -136,6 +137,20 @@ class Stage:
                 member.kill()
         process.wait(self._patience)
         self._running.remove((name, process))
+
+
+@contextlib.contextmanager
+def _signals_held_back() -> Iterator[None]:
+    """Those that come meanwhile are heard at its end. No mask: a process that is started would inherit it."""
+    came: list[int] = []
+    before = {number: signal.signal(number, lambda number, _: came.append(number)) for number in _SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if came:
+        signal.raise_signal(came[0])
 
 
 def _family(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
