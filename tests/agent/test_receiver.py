@@ -104,10 +104,10 @@ class Door:
             self.turn()
 
     def quiet(self) -> list[Path]:
-        """All files there are, once the writers have nothing to do."""
+        """All files there are, once the writers have nothing to do; the hardware's comes when it is known."""
         for run in self.house.registry.runs.values():
             self.until(lambda run=run: run.writer.caught_up(run.logs.end), "the files have what there is")
-        return sorted(self.house.root.rglob("*"))
+        return sorted(path for path in self.house.root.rglob("*") if not path.name.startswith("hardware-"))
 
     def rank(self, hello: Hello) -> Peer:
         """A good rank that was welcomed."""
