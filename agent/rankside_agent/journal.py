@@ -167,12 +167,21 @@ class Journal:
         return os.path.exists(_path(self.folder, self._number))
 
     def begin_again(self) -> None:
-        """Somebody removed the folder: what readers have open they read, and go on in a new segment here.
+        """Somebody removed the folder: readers go on with what they hold open, then in a new segment here.
 
-        Raises OSError.
+        A reader that begins anew, after a kill, finds the segment's content where it was. Raises OSError, and
+        has then begun nothing.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._begin(self._highest + 1)
+        path, held = _path(self.folder, self._number), os.pread(self._fd, self._size, 0)
+        copy = path.with_suffix(".held")
+        try:
+            copy.write_bytes(held)
+            self._begin(self._highest + 1)
+        except OSError:
+            copy.unlink(missing_ok=True)
+            raise
+        os.rename(copy, path)
 
     def open_channel(self, channel: int, info: dict[str, Any]) -> None:
         """A channel begins; `info["last"]` is the sequence number before its first record."""
@@ -262,7 +271,7 @@ class Journal:
         path = _path(self.folder, number)
         header = _entry(EntryType.HEADER, 0, self.state.header())
         fresh = path.with_suffix(".new")
-        fd = os.open(fresh, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        fd = os.open(fresh, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
         try:
             if os.write(fd, header) != len(header):
                 raise OSError(errno.ENOSPC, "no room for a header", str(fresh))
@@ -291,7 +300,7 @@ class Journal:
         for kind, channel, payload, after in entries:
             self.state.apply(kind, channel, payload)
             end = after
-        self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        self._fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
         if end != len(data):
             os.ftruncate(self._fd, end)
         self._number, self._size = number, end

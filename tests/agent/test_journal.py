@@ -402,6 +402,41 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(place)], check=True)
 
 
+def test_what_a_removed_folder_held_is_read_once_by_readers_of_before_and_of_after(
+    tmp_path: Path, info: Info, logged: Logged
+):
+    folder = tmp_path / "journal"
+    journal = varied(folder, info, logged)
+    before = Reader(folder)
+    seen = list(rest(before))
+    place = before.position
+    journal.batch(2, 10, 10, 1, logged(10, "unseen"))
+    shutil.rmtree(folder)
+    assert not journal.intact()
+    journal.batch(2, 11, 11, 1, logged(11, "into what nobody finds"))
+    journal.begin_again()
+    assert journal.intact()
+    journal.batch(2, 12, 12, 1, logged(12, "found again"))
+    assert sequence(list(rest(before))) == [10, 11, 12]
+    assert sequence(everything(folder, place)) == [10, 11, 12]
+    assert sequence(everything(folder)) == [*sequence(seen), 10, 11, 12]
+
+
+def test_a_journal_that_cannot_be_begun_again_has_begun_nothing(tmp_path: Path, info: Info, logged: Logged):
+    folder = tmp_path / "journal"
+    journal = varied(folder, info, logged)
+    shutil.rmtree(folder)
+    folder.mkdir()
+    (folder / "00000002.new").mkdir()  # where the new segment is to be made
+    with pytest.raises(OSError):
+        journal.begin_again()
+    assert not journal.intact()
+    assert segments(folder) == []
+    (folder / "00000002.new").rmdir()
+    journal.begin_again()
+    assert sequence(everything(folder)) == [1, 2, 3, 6]
+
+
 def test_on_a_full_disk_an_append_fails_whole_and_later_ones_work(
     small_disk: Path, info: Info, logged: Logged
 ):

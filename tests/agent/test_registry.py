@@ -454,7 +454,7 @@ def test_a_state_folder_that_is_removed_under_a_living_run_costs_no_line(
     until(lambda: log_path(house).exists() and house.lines(log_path(house)), "the first line")
     gone = house.state.rename(house.state.with_name("gone"))  # at once: the writer makes files in there
     shutil.rmtree(gone, ignore_errors=True)
-    run.accept(channel, logged(2, "line 2"))  # into what nobody finds any more, and readers hold open
+    run.accept(channel, logged(2, "line 2"))  # into what nobody finds any more, until the next look
     house.tick()
     assert any(f"{run.folder}: was removed" in report for report in house.reports)
     run.accept(channel, logged(3, "line 3"))
