@@ -14,6 +14,8 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+from rankside_agent.sinks import mlflow_library
+
 Scalars = list[tuple[int, float]]
 
 
@@ -54,6 +56,7 @@ def _accumulated(folder: Path) -> Any:
 def mlflow(uri: str, tag: str) -> Scalars:
     """All rows of all runs; a step that a later attempt trained again has several."""
     os.environ.update(MLFLOW_DISABLE_TELEMETRY="true", GIT_PYTHON_REFRESH="quiet")
+    mlflow_library.load()
     from mlflow import MlflowClient
 
     client = MlflowClient(tracking_uri=uri)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rankside_agent.demo.account import Point
+from rankside_agent.sinks import mlflow_library
 
 # The library would ask the network otherwise
 _QUIET = {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true", "GIT_PYTHON_REFRESH": "quiet"}
@@ -18,6 +19,7 @@ def read(root: Path, last: int) -> dict[str, list[Point]]:
     if not database.is_file():
         return {}
     os.environ.update(_QUIET)
+    mlflow_library.load()
     from mlflow import MlflowClient
 
     client = MlflowClient(tracking_uri=f"sqlite:///{database}")

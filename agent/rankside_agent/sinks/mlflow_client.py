@@ -20,7 +20,7 @@ from typing import Any
 from urllib.parse import quote
 
 from rankside.secrets import known_values, masked_text
-from rankside_agent.sinks import answers, mlflow_database, mlflow_plain_files, tracker_environ
+from rankside_agent.sinks import answers, mlflow_database, mlflow_library, mlflow_plain_files, tracker_environ
 from rankside_agent.sinks.mlflow_errors import Away, Refused, Unfit, sorted_out
 from rankside_agent.sinks.mlflow_place import absolute_uri, database_file, folder_of, tracking_uri
 
@@ -138,6 +138,7 @@ class Tracker:
         if database and not installed("alembic"):
             raise Away(_NO_DATABASE.format(**known))
         try:
+            mlflow_library.load()
             from mlflow import MlflowClient
 
             if self.uri.startswith("sqlite:"):

@@ -31,7 +31,7 @@ from typing import Any
 import psutil
 import pytest
 
-from rankside_agent.sinks import mlflow_run
+from rankside_agent.sinks import mlflow_library, mlflow_run
 from rankside_agent.sinks.forwarder import Forwarder
 from rankside_agent.sinks.mlflow import MLflow
 
@@ -226,6 +226,7 @@ class MLflowReader:
     """
 
     def __init__(self, uri: str, identity: str) -> None:
+        mlflow_library.load()
         from mlflow import MlflowClient
 
         self.client: Any = MlflowClient(tracking_uri=uri)

@@ -21,6 +21,8 @@ from rankside_agent.sinks.mlflow_place import database_file
 MAKE = """
 import json, os, sys
 from pathlib import Path
+from rankside_agent.sinks import mlflow_library
+mlflow_library.load()
 import mlflow.store.tracking.sqlalchemy_store
 from rankside_agent.sinks.mlflow_client import Tracker
 

@@ -21,6 +21,8 @@ pytest_plugins = ["mlflow_server"]
 MAKE = """
 import os, sys
 from pathlib import Path
+from rankside_agent.sinks import mlflow_library
+mlflow_library.load()
 import mlflow.store.tracking.rest_store
 from rankside_agent.sinks.mlflow_client import Tracker
 from rankside_agent.sinks.mlflow_run import TrackerRun
