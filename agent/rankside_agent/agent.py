@@ -191,9 +191,18 @@ class Agent:
             return True
         if self.stopping_since is not None:
             over = now - self.stopping_since > self.settings.stop_grace_seconds
-            return over or not (self.registry.living() or self.registry.opening())
+            return over or not (self._is_needed() or self._finds_more())
         patience = self.settings.idle_exit_seconds if self._served else _FIRST_RUN
-        return self.auto and now - self._idle_since > patience
+        return self.auto and now - self._idle_since > patience and not self._finds_more()
+
+    def _is_needed(self) -> bool:
+        """Whether a rank speaks to us, or is about to."""
+        return bool(self.registry.living() or self.registry.opening())
+
+    def _finds_more(self) -> bool:
+        """Whether ranks have left something since the last search: nobody else may come for it."""
+        self._carefully(self._recovery.last_look)
+        return self._is_needed()
 
     def _leave(self) -> None:
         if self._dispossessed:

@@ -104,6 +104,11 @@ class Recovery:
             self._scanned = now
             self._scan()
 
+    def last_look(self) -> None:
+        """Before the agent leaves: one that has died since the last search may never have spoken to us."""
+        self._scanned = time.monotonic()
+        self._scan()
+
     def _look(self, run: Run, channel: Channel, now: float) -> None:
         spool = Path(channel.hello.spool)
         try:

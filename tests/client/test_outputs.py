@@ -468,7 +468,7 @@ def test_a_disk_that_fills_up_neither_stops_the_program_nor_loses_what_it_prints
     if os.environ["HELPER"] == "is stopped":
         time.sleep(0.5)
         for cwd in Path("/proc").glob("[0-9]*/cwd"):
-            if cwd.exists() and os.readlink(cwd).endswith(".outputs"):
+            if os.path.exists(cwd) and os.readlink(cwd).endswith(".outputs"):
                 stopped = int(cwd.parent.name)
                 os.kill(stopped, signal.SIGSTOP)
     for number in range(300):

@@ -96,3 +96,14 @@ def test_an_agent_told_to_stop_the_moment_it_is_seen_first_writes_what_was_left(
     node.until((node.base / "a.sock").exists, "the agent's socket")  # it listens, and is still starting
     assert node.end(agent) == 0, node.log("agent")
     assert numbers(node.texts(0)) == list(range(100))
+
+
+def test_an_agent_told_to_stop_first_writes_what_a_rank_left_that_never_spoke_to_it(node, numbers):
+    node.finish(node.rank("for number in range(100): log.info('line %d', number)"))
+    (spool,) = {path.parent for path in node.base.glob("spool/*/*/channel")}
+    aside = spool.rename(node.base / "aside")
+    agent = node.agent()
+    assert node.command("status").returncode == 0  # it serves, and has looked for such spools
+    aside.rename(spool)
+    assert node.end(agent) == 0, node.log("agent")
+    assert numbers(node.texts(0)) == list(range(100))
